@@ -134,7 +134,7 @@ def _work(
     watch: Callable[[Campaign], None],
     log: Callable[[str], None],
 ) -> None:
-    """Have workers do all that is left."""
+    """Run workers until no work is left."""
     from reality_check.launch.local import LocalWorkers
 
     workers: LocalWorkers | SlurmWorkers

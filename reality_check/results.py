@@ -150,7 +150,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage of one method took on one kind of device, lost attempts included.
+    """The hours of one stage of one method on one kind of device, including lost attempts.
 
     Attributes:
         method: its name; ``""`` for the baselines, which belong to none.
@@ -211,7 +211,7 @@ class MethodResults:
 
 @dataclass(frozen=True)
 class MethodRecords:
-    """What a column of the user's own is a function of: all that was recorded of one method.
+    """The records of one method, from which an own column of the report is computed.
 
     Attributes:
         method: its trials, reproductions and final trainings, with their scores in validation,

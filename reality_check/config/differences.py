@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-#: The fingerprint of the weights of all pretrained networks, the common first first.
+#: The fingerprint of the weights of all pretrained networks, the shared one first.
 WEIGHTS = "pretrained weights"
 
 
@@ -56,7 +56,7 @@ def conflicting_keys(
 
 
 def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
-    """The value that :func:`differing_keys` names so, or ``absent``."""
+    """Return the value at a key as named by :func:`differing_keys`, or ``absent``."""
     for part in dotted.split("."):
         if isinstance(data, list):
             data = {

@@ -22,14 +22,14 @@ from reality_check.utils.config_files import config_files
 
 Schema = dict[str, Any]
 
-#: Mappings that stand for themselves; of others, a base may give keys.
+#: Mappings that must be complete; keys of others may come from a base.
 _WHOLE = ("Range", "Choices")
 _STRING: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
 _READER = "How the images are read: docs/datasets.md."
 _BASE = "A name or a file that this starts from; the keys next to it are the differences."
-#: What stands for the methods of a pack.
+#: The schema of an entry that takes methods from a pack.
 _FROM_PACK: Schema = {
     "type": "object",
     "properties": {
@@ -39,7 +39,7 @@ _FROM_PACK: Schema = {
     "required": ["from"],
     "additionalProperties": False,
 }
-#: What the schema's classes take besides, and turn into what they declare.
+#: Types that a key also accepts, and that validation converts.
 _ALSO: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],
     ("Model", "remove_last_bn_relu"): [{"type": "boolean"}],
@@ -88,7 +88,7 @@ def json_schema(beside: Path | None = None) -> Schema:
 
 
 def _adapt(definition: Schema, part: type[Strict]) -> None:
-    """Describe the keys, and leave those open that a base may give."""
+    """Add descriptions of the keys, and require none that a base may give."""
     name, texts = part.__name__, _texts(part)
     if name not in _WHOLE:
         definition.pop("required", None)
@@ -104,7 +104,7 @@ def _adapt(definition: Schema, part: type[Strict]) -> None:
 
 
 def _texts(part: type[Strict]) -> dict[str, str]:
-    """By key, what the code of a class, or of one that it is made from, has below it.
+    """Return the docstring below each key of a class or of its bases.
 
     Pydantic's ``use_attribute_docstrings`` reads it at every start, which takes 75 ms.
     """
@@ -124,7 +124,7 @@ def _texts(part: type[Strict]) -> dict[str, str]:
 
 
 def _mappings(value: Schema) -> list[Schema]:
-    """The mappings that a key takes: one, or one for each reader."""
+    """Return the schemas of the mappings that a key accepts: one, or one per reader."""
     value.pop("discriminator", None)
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
@@ -163,7 +163,7 @@ def _ref(name: str) -> Schema:
 
 
 def _draft_7(value: Any) -> Any:
-    """What draft 2020-12 writes otherwise."""
+    """Translate draft 2020-12 of JSON Schema to draft 7."""
     if isinstance(value, list):
         return [_draft_7(item) for item in value]
     if not isinstance(value, dict):

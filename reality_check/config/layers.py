@@ -29,13 +29,13 @@ def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the new mapping is a whole one: an optimiser is, with its name and its rate."""
+    """Whether the new mapping replaces the old one as a whole, as an optimiser does."""
     marks = {"low", "high", "choices", "class"}
     return bool(marks & {*old, *new}) or {"name", "lr"} <= {*new}
 
 
 def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """One experiment's YAML on top of another's.
+    """Return one experiment's YAML with another's on top.
 
     Mappings change single keys, also of what the lower one names (``model: resnet50`` below
     ``model: {last_stride: 1}``), unless they have a base of their own. ``methods`` as a list
@@ -58,7 +58,7 @@ def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
 
 
 def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The experiment with the variant on top that its key ``variant`` names.
+    """Return the experiment with the variant applied that its key ``variant`` names.
 
     Raises:
         UsageError: there are variants, but none of that name.
@@ -95,7 +95,7 @@ def _maps_to_mappings(value: Any) -> bool:
 def change_methods(
     methods: list[dict[str, Any]], changes: Sequence[Mapping[str, Any]], where: str
 ) -> None:
-    """Apply changes by name, in place."""
+    """Apply changes to methods by their names, in place."""
     names = [str(method.get("name")) for method in methods]
     for change in changes:
         for name, own in change.items():

@@ -46,7 +46,7 @@ HEADS = (
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
 #: What the names of searched values of the embedder begin with.
 EMBEDDER = "model.embedder"
-#: What a head stands for.
+#: The keys that a head replaces.
 _PARTS = ("pooling", "normalization", "embedder")
 
 
@@ -92,7 +92,7 @@ class Embedder(Strict):
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is nothing but one linear layer."""
+        """Whether it is a single linear layer without dropout."""
         return self.layers == 1 and self.dropout == 0
 
 
@@ -195,7 +195,7 @@ class Model(Strict):
         return self
 
     def describe_head(self) -> str:
-        """The head in a phrase, for reports."""
+        """Describe the head in a phrase, for reports."""
         if self.head is not None:
             return f"head {self.head}"
         neck = "" if self.neck == "none" else f", neck {self.neck}"
@@ -206,13 +206,13 @@ class Model(Strict):
         return f"pooling {self.pooling}, normalisation {self.normalization}{neck}{mlp}"
 
     def searched(self) -> dict[str, Searched]:
-        """What of the embedder is searched, by its name in the parameters of a trial."""
+        """Return the searched values of the embedder, by their names in a trial's parameters."""
         return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
-        """This model with the sampled values of a trial, by the names of :meth:`searched`.
+        """Return this model with the sampled values of a trial, named as by :meth:`searched`.
 
-        What ``params`` lacks has its default.
+        Values missing in ``params`` have their defaults.
         """
         searched = self.searched()
         if not searched:
@@ -226,10 +226,10 @@ class Model(Strict):
         return self.model_copy(update={"embedder": Embedder.model_validate(plain)})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:
-        """This model with other values for some keys, each of which is replaced as a whole.
+        """Return this model with some keys replaced, each as a whole.
 
-        A ``head`` takes the place of ``pooling``, ``normalization``, ``embedder`` and ``neck``, and
-        one of those the place of a head.
+        A ``head`` replaces ``pooling``, ``normalization``, ``embedder`` and ``neck``, and any of
+        those replaces a head.
 
         Raises:
             ValueError: a value is not allowed (pydantic's ``ValidationError``).

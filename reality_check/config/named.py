@@ -37,7 +37,7 @@ _MOST_LISTED = 15
 
 
 def find_experiment(path: str | Path) -> Path:
-    """The file that the user means: a path, or a name from ``configs/experiments/``."""
+    """Return the file of an experiment, given by path or by name."""
     file = at_home(path)
     if file.is_file():
         return file.resolve()
@@ -60,7 +60,7 @@ def find_experiment(path: str | Path) -> Path:
 
 
 def _instead(file: Path, there: list[str]) -> str:
-    """What the message on a missing YAML says is there."""
+    """Return the part of the message on a missing YAML that says which files exist."""
     if not file.parent.is_dir():
         return f"and no folder {str(file.parent)!r}"
     if not there:
@@ -69,17 +69,17 @@ def _instead(file: Path, there: list[str]) -> str:
 
 
 def named_method(name: str) -> Method:
-    """The method of that name as it ships with the package, whatever the user's folders hold."""
+    """Return the method of that name that ships with the package, ignoring the user's folders."""
     return validate(Method, _read_shipped(name, "methods"), name)
 
 
 def named_model(name: str) -> Model:
-    """The model of that name as it ships with the package, whatever the user's folders hold."""
+    """Return the model of that name that ships with the package, ignoring the user's folders."""
     return validate(Model, _read_shipped(name, "models"), name)
 
 
 def named_protocol(name: str) -> Protocol:
-    """The protocol of that name as it ships with the package, whatever the user's folders hold.
+    """Return the protocol of that name that ships with the package, ignoring the user's folders.
 
     Raises:
         UsageError: none of that name ships with the package.
@@ -102,7 +102,7 @@ def _read_shipped(name: str, group: str) -> dict[str, Any]:
 
 
 def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
-    """The methods of an experiment as plain mappings, each with a name.
+    """Return the methods of an experiment as plain mappings, each with a name.
 
     Raises:
         UsageError: there are none, or one has neither a loss nor a base.
@@ -116,7 +116,7 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
 
 
 def _expand_methods(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
-    """What stands for one method, or for those of a pack."""
+    """Return the one method of an entry, or those of its pack."""
     if isinstance(entry, Mapping) and "from" in entry:
         return packed_methods(entry, beside)
     if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
@@ -190,7 +190,7 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:
-    """Whether the name of a data set is that of a plugin; the user's own files win over both."""
+    """Whether a data set of that name is a plugin's; the user's own files take precedence."""
     shipped = shipped_files("datasets").get(name)
     used = config_files("datasets", beside).get(name)
     if used != shipped:
@@ -223,7 +223,7 @@ def _find_named(
 
 
 def _some(names: Iterable[str], group: str) -> str:
-    """The names in a message: all, or as many as one reads, and where the others are listed."""
+    """List names for a message; of many, the first ones and where the others are listed."""
     ordered = sorted(names, key=lambda name: ("/" in name, name))
     if len(ordered) <= _MOST_LISTED:
         return ", ".join(ordered) or "none"

@@ -28,7 +28,7 @@ def is_table_neutral(key: str) -> bool:
 
 @cache
 def marked_keys(between: str) -> frozenset[str]:
-    """The keys that are marked so, see :class:`reality_check.config.types.MayDiffer`."""
+    """Return the keys with that mark, see :class:`reality_check.config.types.MayDiffer`."""
     return frozenset(key for mark, key in _marks(Experiment, "") if mark.between == between)
 
 

@@ -63,7 +63,7 @@ class Plugin:
 
     @property
     def import_path(self) -> str:
-        """What names the object without the entry point."""
+        """The import path that names the object without the entry point."""
         return self.target.replace(":", ".")
 
     @property
@@ -94,7 +94,7 @@ class Plugin:
 
 
 def plugins(kind: str) -> dict[str, list[Plugin]]:
-    """What installed packages add, by name; a name that several claim has several entries."""
+    """Return the plugins of a kind by name, several where packages share the name."""
     by_name: dict[str, list[Plugin]] = {}
     if kind in GROUPS:
         for plugin in _installed(GROUPS[kind], kind, tuple(sys.path)):
@@ -119,15 +119,15 @@ def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ..
 
 
 def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) -> Plugin | None:
-    """The plugin of that name.
+    """Return the plugin of that name, or ``None``.
 
     Args:
         kind: a key of :data:`GROUPS`; there are none of other kinds.
         name: as a YAML writes it.
-        others: who has the name without any plugin, and what names theirs beyond doubt.
+        others: other owners of the name, each with the import path of theirs.
 
     Raises:
-        UsageError: the name is not only this plugin's.
+        UsageError: several owners have the name.
     """
     candidates = plugins(kind).get(name, [])
     if not candidates:

@@ -116,7 +116,7 @@ class Search(Strict):
     ``repeats`` independent searches of ``trials`` trials each end with a winner each, which is
     retrained; what is said about a loss is about the means of searches. With ``budget`` there is
     one random search, and what a search of so many trials gives is estimated from all subsets of
-    its trials. A sampler is built anew for every trial and keeps nothing but what is in the study.
+    its trials. A new sampler is built for every trial; its only state is the study.
     """
 
     trials: PositiveInt = 50
@@ -353,7 +353,7 @@ class Protocol(Strict):
         return self.search.settings * self.reproductions
 
     def objective(self, stage: Stage) -> str:
-        """What the values of a stage's trials are."""
+        """Return what the values of a stage's trials measure, in words."""
         if stage is Stage.BASELINES:
             return f"best test {METRICS[PRIMARY]} without training"
         if stage is Stage.FINAL:

@@ -135,7 +135,7 @@ class Range(Strict):
         return self
 
     def middle(self) -> float | int:
-        """The middle of the range: geometric for ``log``, arithmetic else."""
+        """Return the middle of the range: geometric for ``log``, else arithmetic."""
         mid = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
         return round(mid) if self.integer else mid
 
@@ -149,7 +149,7 @@ class Choices(Strict):
     """The values that are tried."""
 
     def middle(self) -> Any:
-        """The first choice."""
+        """Return the first choice."""
         return self.choices[0]
 
 
@@ -188,7 +188,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
 
 
 def parse_items(values: Any, searched: bool = True) -> Any:
-    """The same of each value of a mapping, whose own keys are names."""
+    """Apply :func:`parse_value` to each value of a mapping, whose keys must be text."""
     if not isinstance(values, Mapping):
         return values
     parsed = {}
@@ -203,7 +203,7 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 
 
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is one, or was meant to be."""
+    """Whether a mapping is a range or choices, or was probably meant to be."""
     keys = {str(key).lower() for key in value} - {"log", "int"}
     return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_ELSEWHERE.split()))
 
@@ -277,7 +277,7 @@ def parse_tunable(value: Any) -> float | Searched | None:
 
 
 def ends_of(value: Any) -> list[Any]:
-    """What a value can be: all choices, both ends of a range, or the number itself."""
+    """Return all choices, both ends of a range, or the number itself."""
     if isinstance(value, Range):
         ends = [value.low, value.high]
         return [int(end) for end in ends] if value.integer else ends

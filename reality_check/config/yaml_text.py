@@ -74,7 +74,7 @@ class _Loader(_Plain, yaml.SafeLoader):
 
 
 class _FastLoader(_Plain, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same for shipped files: many times faster, but brackets without end crash the process."""
+    """As :class:`_Loader`, but faster, for shipped files: deep nesting crashes the process."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -107,7 +107,7 @@ def _parse(text: str) -> Any:
 
 
 def parse_word(text: str) -> Any:
-    """What YAML reads as a value of its own: no quotes, brackets or comments are seen in it."""
+    """Parse a text as one plain YAML value: quotes, brackets and comments have no meaning."""
     loader = _Loader("")
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     return loader.construct_object(yaml.ScalarNode(tag, text))
@@ -140,7 +140,7 @@ def unshared(data: Any, depth: int = 0) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many values a node has once its aliases are written out; a circle has infinitely many."""
+    """Return the number of values of a node with aliases expanded; infinite for a cycle."""
     if id(node) not in known:
         known[id(node)] = math.inf
         below = node.value if isinstance(node, yaml.CollectionNode) else []

@@ -79,7 +79,7 @@ def score_baselines(
 
 
 def raw_input(shape: InputShape) -> str | None:
-    """How reports call what a network gets; None where its distances have no meaning."""
+    """Return the name of the raw input in reports; ``None`` if its distances are meaningless."""
     if not isinstance(shape, TensorShape):
         return "raw pixels"
     if not shape.dtype.is_floating_point:

@@ -103,7 +103,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     state = checkpoints.load(path)
     if state is None:
         raise FileNotFoundError(path)
-    # What was searched of a perceptron is in its state; a linear layer is as it is by default.
+    # The searched values of a perceptron are in its state; a linear layer has the defaults.
     states = [value for key, value in state.items() if key.endswith("_extra_state")]
     options = MLPEmbedder.read_options(states[0]) if states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
@@ -155,6 +155,6 @@ def embed_corrupted(
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:
-    """What was asked for of other images, in both geometries, under its names."""
+    """Return the requested metrics of other images under their prefixed names."""
     every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
     return {f"{prefix}{name}": metrics[name] for name in every if name in metrics}

@@ -72,7 +72,7 @@ def _neighbours(
 
 
 def _shown(test: SampleSet, rows: np.ndarray) -> np.ndarray:
-    """What stands for each sample: its thumbnail, that of the image it was made of, or a card."""
+    """Return a picture of each sample: itself, the image it was computed from, or a card."""
     if isinstance(test.samples, Images):
         return thumbnails(test.samples[rows])
     classes = [test.class_names[label] for label in test.labels[rows]]

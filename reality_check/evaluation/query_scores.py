@@ -8,7 +8,7 @@ is the mean of the folds. That is 36 bytes a query and reproduction before compr
 aggregate and ensemble, 12 for complete): 0.2 MB for the 5,924 test images of CUB-200-2011.
 
 ``test_queries.npz`` in the output folder holds once, for all: ``labels`` int32 (Q,), ``images``
-int32 (Q,) (the query's place among the test images) and ``class_names`` (C,).
+int32 (Q,) (the query's index among the test images) and ``class_names`` (C,).
 
 Queries without a reference of their class have no scores and are in neither file.
 """
@@ -74,7 +74,7 @@ def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
 def read_query_scores(
     out_dir: Path, path_of: Callable[[str, Stage, int], Path], recorded: Recorded
 ) -> QueryScores | None:
-    """What an output folder holds; each file is read when it is asked for.
+    """Return the query scores of an output folder; files are read on demand.
 
     Args:
         path_of: where the scores of a method, stage and reproduction are.
@@ -115,7 +115,7 @@ def _scored(test: SampleSet) -> NDArray[np.int64]:
 
 
 def packed(arrays: Mapping[str, NDArray]) -> bytes:
-    """A compressed file of these arrays."""
+    """Return the content of a compressed file of the arrays."""
     stream = io.BytesIO()
     # Without allow_pickle, which older NumPy would store as an array of that name.
     named: dict[str, Any] = dict(arrays)
@@ -124,7 +124,7 @@ def packed(arrays: Mapping[str, NDArray]) -> bytes:
 
 
 def unpacked(path: Path) -> dict[str, NDArray]:
-    """The arrays of a file; none where it is missing or damaged (zip archives carry checksums)."""
+    """Return the arrays of a file; none if it is missing or damaged (zip has checksums)."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

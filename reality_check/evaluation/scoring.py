@@ -54,7 +54,7 @@ PAIRS = 3000
 
 
 class Diverged(Exception):
-    """Training has left the numbers: a NaN or infinite loss or embedding."""
+    """A training has diverged: its loss or embeddings are NaN or infinite."""
 
 
 @torch.no_grad()
@@ -80,7 +80,7 @@ def embed(
 
 
 def require_finite(embeddings: Tensor) -> Tensor:
-    """The embeddings, if all and their squared distances are finite; else :class:`Diverged`."""
+    """Return the embeddings; raise :class:`Diverged` if they or their squares are not finite."""
     # As k-means sums them; those of four folds side by side are less.
     if not math.isfinite(4 * embeddings.square().sum()):
         raise Diverged("the network gave NaN or infinite embeddings, or some with infinite squares")
@@ -130,7 +130,7 @@ def evaluate_both_geometries(
 
 @dataclass(frozen=True)
 class Sample:
-    """What metrics are computed from.
+    """Embeddings and labels that metrics are computed from.
 
     Attributes:
         embeddings: (N, D), on the CPU: faiss's k-means and binary index are there.
@@ -268,7 +268,7 @@ def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
-    """How well pairs of one class are told from pairs of two, by a threshold from other pairs."""
+    """Verify pairs: same class or not, by a threshold that is fitted to other pairs."""
     first, second, same = pairs
     convention: Convention = "insightface" if sample.normalize else "paper004"
     x = sample.embeddings
