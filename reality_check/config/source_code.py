@@ -62,7 +62,7 @@ atexit.register(_used.close)
 
 
 def use_sources(out_dir: Path | None) -> None:
-    """Import from a folder's copies as :func:`sources_of`, until the next call; ``None`` ends it."""
+    """Import from a folder's copies until the next call, as :func:`sources_of` does."""
     _used.close()
     if out_dir is not None:
         _used.enter_context(sources_of(out_dir))
