@@ -29,13 +29,13 @@ class LearningRates(Strict):
     """A method's own learning rates; ``null`` means the protocol's."""
 
     trunk: Tunable = None
-    """Of the trunk; null is the protocol's, 0 freezes it."""
+    """Learning rate of the trunk; null is the protocol's, 0 freezes it."""
     embedder: Tunable = None
-    """Of the head and the embedder."""
+    """Learning rate of the head and the embedder."""
     loss: Tunable = None
-    """Of the loss's own parameters."""
+    """Learning rate of the loss's own parameters."""
     loss_parts: dict[str, Tunable] = Field(default_factory=dict)
-    """Of parameters that a method of the loss returns, by that method's name:
+    """Rates of parameters that a method of the loss returns, by that method's name:
     {hypergraph_parameters: 6.0e-4}."""
 
     _check = field_validator("trunk", "embedder", "loss")(check_learning_rate)
@@ -190,21 +190,21 @@ class Start(Strict):
 
 
 class WarmStart(Strict):
-    """What the first trial of each search uses: in place of it a YAML may name an output folder."""
+    """Parameters of the first trial of each search; a YAML may name an output folder instead."""
 
     values: Fixed = Field(min_length=1)
-    """Of the first trial of each search, by dotted name."""
+    """Parameters of the first trial of each search, by dotted name."""
     folder: str | None = None
-    """The output folder whose best trial they are."""
+    """The output folder whose best trial has these values."""
 
 
 class Packed(Strict):
-    """The pack that a method's results come from; in a YAML stands ``{from: PACK}``."""
+    """The pack that a method's results come from, in a YAML ``{from: PACK}``."""
 
     file: DataPath
     """Path of the pack."""
     checksum: str
-    """Of the content of the pack."""
+    """Checksum of the content of the pack."""
     experiment: Name
     """The experiment that it was packed from."""
 
@@ -217,16 +217,16 @@ class Method(Strict):
     loss: str
     """A name (reality-check show losses) or an import path such as my_losses.MyLoss."""
     arguments: Arguments = Field(default_factory=dict)
-    """Of the loss's constructor. A plain value is fixed; {low: 0, high: 1} is searched, also with
-    log: true or int: true; {choices: [a, b]} too."""
+    """Arguments of the loss's constructor. A plain value is fixed; {low: 0, high: 1} is searched,
+    also with log: true or int: true; {choices: [a, b]} too."""
     miner: Arguments | None = None
     """A name (reality-check show miners), or {class: NAME, argument: value}."""
     samples_per_class: PositiveInt | None = 4
     """Images of each class in a batch; null: without regard to classes."""
     learning_rates: LearningRates = Field(default_factory=LearningRates)
-    """The method's own, where they are not the protocol's."""
+    """Learning rates that differ from the protocol's."""
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Of the loss's own parameters; null is the protocol's."""
+    """Weight decay of the loss's own parameters; null is the protocol's."""
     normalize_embeddings: bool = True
     """Whether embeddings have length 1 when they are measured."""
     before_training: BeforeTraining = Field(default_factory=BeforeTraining)

@@ -65,10 +65,10 @@ class Embedder(Strict):
     dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
     """Probability of setting an input of a linear layer to 0."""
     bias: bool = True
-    """Whether the layer has one."""
+    """Whether the layer has a bias."""
     init: Literal["default", "kaiming_fan_out", "pca"] = "default"
-    """Of the last layer. default: torch's. kaiming_fan_out: deviation sqrt(2 / size), bias 0. pca:
-    a single layer starts from the principal components of the training features."""
+    """Initialisation of the last layer. default: torch's. kaiming_fan_out: deviation
+    sqrt(2 / size), bias 0. pca: a single layer starts from the principal components of the training features."""
     skip_if_equal: bool = False
     """Leaves the layer out where the features have the embedding's width."""
 

@@ -72,11 +72,11 @@ class Optimizers(Strict):
     """The three optimisers of a fold run."""
 
     trunk: Optimizer
-    """Of the trunk's parameters."""
+    """Optimiser of the trunk's parameters."""
     embedder: Optimizer
-    """Of the head's and the embedder's parameters."""
+    """Optimiser of the parameters of head and embedder."""
     loss: Optimizer
-    """Of the loss's own parameters, such as proxies."""
+    """Optimiser of the loss's own parameters, such as proxies."""
 
 
 #: Keys of an augmentation that are for vectors; all others are for images.
@@ -107,13 +107,13 @@ class Augment(Strict):
     random_crop: bool = False
     """Whether the crop is at a random position instead of the centre."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """b draws the factor from [1 - b, 1 + b]."""
+    """b draws the brightness factor from [1 - b, 1 + b]."""
     contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The same, for the blend with the mean grey."""
+    """As brightness, for blending with the mean grey."""
     saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The same, for the blend with the grey image."""
+    """As brightness, for blending with the grey image."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Largest turn of the hue, in full circles."""
+    """Largest rotation of the hue, in full circles."""
     grayscale: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Probability of turning a colour image grey."""
     crop_size: PositiveInt | None = None
@@ -121,11 +121,11 @@ class Augment(Strict):
     resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
     """Before the crop: the short side, or [height, width], in pixels."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    """Of resizing and of crops."""
+    """Interpolation of resizing and of crops."""
     noise: Annotated[float, Field(ge=0)] = 0.0
-    """Of vectors: deviation, as a fraction of the vector's root mean square."""
+    """For vectors: deviation of added noise, as a fraction of the vector's root mean square."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of vectors: probability of setting a value to 0."""
+    """For vectors: probability of setting a value to 0."""
 
     def of_images(self) -> dict[str, Any]:
         """The options that have a meaning for images."""
