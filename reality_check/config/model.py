@@ -68,7 +68,8 @@ class Embedder(Strict):
     """Whether the layer has a bias."""
     init: Literal["default", "kaiming_fan_out", "pca"] = "default"
     """Initialisation of the last layer. default: torch's. kaiming_fan_out: deviation
-    sqrt(2 / size), bias 0. pca: a single layer starts from the principal components of the training features."""
+    sqrt(2 / size), bias 0. pca: a single layer starts from the principal components of the training
+    features."""
     skip_if_equal: bool = False
     """Leaves the layer out where the features have the embedding's width."""
 
