@@ -57,7 +57,7 @@ class ResultRow:
     trial: int | None = None
 
     def record(self) -> Record:
-        """The line as a dict, in the order of the columns."""
+        """Return the line as a dict, in the order of the columns."""
         return Record(
             experiment=self.experiment,
             method=self.method,
@@ -325,12 +325,12 @@ class ExperimentResults:
         return metric_of(name, {key: Description(**item) for key, item in described.items()})
 
     def settings_of(self, method: str) -> dict[str, Any]:
-        """A method's part of ``config``; empty where there is none."""
+        """Return the settings of a method in ``config``; empty if it is not there."""
         methods = self.config.get("methods") or []
         return next((settings for settings in methods if settings.get("name") == method), {})
 
     def records(self, baselines: bool = False) -> list[Record]:
-        """The measured values as a list of dicts, one per line of ``results.csv``.
+        """Return the measured values as a list of dicts, one per line of ``results.csv``.
 
         ``pandas.DataFrame(results.records())`` makes a table of them.
 
@@ -342,7 +342,7 @@ class ExperimentResults:
         return [row.record() for row in rows]
 
     def trials(self) -> list[dict[str, Any]]:
-        """Every trial, reproduction and final run as a flat dict, all with the same keys.
+        """Return every trial, reproduction and final run as a flat dict, all with the same keys.
 
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
         ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over

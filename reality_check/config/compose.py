@@ -126,7 +126,7 @@ def _shorten_startup(protocol: Any, asked: Any, overrides: Sequence[tuple[list[s
 
 
 def _add_controls(data: dict[str, Any], where: str) -> None:
-    """Append a copy of each control; a locked experiment has them already."""
+    """Append a copy of each control, unless the experiment has it already."""
     controls, methods = data.get("controls"), data["methods"]
     if not isinstance(controls, list):
         return  # reported when the experiment is validated

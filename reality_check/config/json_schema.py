@@ -52,7 +52,7 @@ _ALSO: dict[tuple[str, str], list[Schema]] = {
 
 
 def json_schema(beside: Path | None = None) -> Schema:
-    """The schema as plain data, draft 7, which all editors know."""
+    """Return the schema as plain data, in draft 7, which all editors support."""
     top = Experiment.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top
@@ -133,7 +133,7 @@ def _mappings(value: Schema) -> list[Schema]:
 
 
 def _names(files: Iterable[str], key: str) -> list[Schema]:
-    """A name, which editors offer, or the path of a file."""
+    """Return schemas of the known names, which editors suggest, and of any path."""
     return [{"enum": sorted({*files, *plugins(key)})}, _STRING]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Where changes of methods by name wait until the methods are read; no key of a YAML.
+#: Internal key that holds changes of methods by name until the methods are read.
 CHANGES = " changes of methods"
-#: In a mapping of changes: all methods.
+#: The name that stands for all methods in a mapping of changes.
 _ALL = "all"
 #: Keys whose value is a name, a path, or a mapping that may start from one.
 _NAMED = ("dataset", "model", "protocol")
@@ -79,7 +79,7 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
-    """Make sure that a variant is asked for only where there are some."""
+    """Raise :class:`UsageError` if a variant is chosen but the experiment has none."""
     if variant is not None and data.get("variants") is None:
         raise UsageError(
             f"{where}: variant is {variant!r}, but this experiment has no variants; leave it out."
@@ -116,6 +116,6 @@ def change_methods(
 
 
 def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
-    """A method's training: changes of the protocol's."""
+    """Return a method's training, which changes keys of the protocol's."""
     common = protocol.get("training") if isinstance(protocol, Mapping) else None
     return merge(common, own) if isinstance(common, Mapping) else dict(own)

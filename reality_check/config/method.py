@@ -131,11 +131,11 @@ class ValueSchedule(Strict):
 
     @property
     def length(self) -> float:
-        """After how many epochs it has its last value, at most; of ``every``, the second one."""
+        """The latest epoch at which it reaches its last value; for ``every``, its second value."""
         return max([*self.at, *ends_of(self.every), *ends_of(self.epochs)], default=0)
 
     def last_change(self, limit: int) -> int:
-        """Epochs after which the value, of which nothing is searched, changes last of so many."""
+        """Return the last epoch, up to a limit, at which the value changes; none is searched."""
         if self.at or self.epochs or self.kind == "constant":
             return int(self.length)
         every = int(self.length) or 1
@@ -145,7 +145,7 @@ class ValueSchedule(Strict):
 def open_values(
     schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
 ) -> list[str]:
-    """Values that change for as long as a training lasts, of which any epoch may be the best."""
+    """Return the names of values that change until the end of a training."""
     if training.patience is None and training.selects_among(two_phases) == training.max_epochs:
         return []
     return [

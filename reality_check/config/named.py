@@ -29,10 +29,10 @@ from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Files that a data set may be named by; of all that it may be, the reader.
+#: Suffixes of files that a data set may be given by; below, the reader of each.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
 _READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
-#: Names that a message lists; of more, it says how many.
+#: A message lists at most this many names and says how many more there are.
 _MOST_LISTED = 15
 
 
@@ -173,7 +173,7 @@ def _read_named(
 
 
 def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | None:
-    """The data set in a folder or a file, wherever one may be named; ``None``: the path is neither.
+    """Return the data set in a folder or a file; ``None`` if the path is neither.
 
     Args:
         beside: the folder of the YAML, from which the path may lead, too.

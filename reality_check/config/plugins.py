@@ -32,7 +32,7 @@ GROUPS = {
     "tracker": "reality_check.trackers",
     "column": "reality_check.columns",
 }
-#: What a kind is called in messages.
+#: The word for each kind in messages.
 WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
 #: A YAML takes names with a dot for import paths, and with a colon for those of a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
@@ -58,7 +58,7 @@ class Plugin:
 
     @property
     def title(self) -> str:
-        """The package with its version."""
+        """The name of the package and its version."""
         return f"{self.package} {self.version}".strip()
 
     @property
@@ -104,7 +104,7 @@ def plugins(kind: str) -> dict[str, list[Plugin]]:
 
 @lru_cache(maxsize=16)
 def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """The plugins on a ``sys.path``: reading all metadata again for each training takes a while."""
+    """Return the plugins on a ``sys.path``, cached because reading all metadata is slow."""
     unique = {
         Plugin(
             kind,

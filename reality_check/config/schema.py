@@ -270,7 +270,7 @@ class Experiment(Strict):
         return method.trials or self.protocol.search.trials
 
     def plain(self, **options: Any) -> dict[str, Any]:
-        """Plain data from which the same experiment can be loaded again; without passwords."""
+        """Return plain data that loads to the same experiment; passwords are left out."""
         plain = super().plain(**options)
         if plain.get("storage"):
             plain["storage"] = without_password(plain["storage"])

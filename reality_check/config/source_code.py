@@ -170,5 +170,5 @@ def _distribution(top: str) -> Distribution | None:
 
 @functools.lru_cache(maxsize=4)
 def _tops(path: tuple[str, ...]) -> dict[str, list[str]]:
-    """The distributions of each top-level module on a ``sys.path``; reading them takes a while."""
+    """Return the distributions of each top-level module on a ``sys.path``; cached."""
     return {top: list(names) for top, names in packages_distributions().items()}

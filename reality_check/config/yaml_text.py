@@ -114,7 +114,7 @@ def parse_word(text: str) -> Any:
 
 
 def dump_yaml(data: Any, compact: bool = False) -> str:
-    """The inverse of :func:`parse_yaml`, with keys in their order.
+    """Write data as YAML text, with keys in their order; the inverse of :func:`parse_yaml`.
 
     Args:
         compact: whether ranges and other collections without inner ones take one line.
@@ -129,7 +129,7 @@ def dump_yaml(data: Any, compact: bool = False) -> str:
 
 
 def unshared(data: Any, depth: int = 0) -> Any:
-    """A copy in which no part is held twice: overrides must not reach through YAML's aliases."""
+    """Copy data without shared parts, so that overrides do not change YAML's aliases too."""
     if depth > 50:
         raise yaml.YAMLError("nested too deeply")
     if isinstance(data, Mapping):

@@ -48,7 +48,7 @@ Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
 
 
 def write_test_queries(out_dir: Path, test: SampleSet) -> None:
-    """Write which test images are queries, and of which class, unless the file is there."""
+    """Write the test images that are queries and their classes, unless the file exists."""
     path = own_path(out_dir, QUERIES_FILE)
     images = _scored(test)
     content = packed(
@@ -107,7 +107,7 @@ def read_query_scores(
 
 
 def _scored(test: SampleSet) -> NDArray[np.int64]:
-    """The test images that are queries and have a reference of their class."""
+    """Return the test images that are queries and have a reference of their class."""
     if test.queries is None:
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
     gallery = np.unique(test.labels[~test.queries])

@@ -49,7 +49,7 @@ class Metrics(dict[str, float]):
         self.per_query = dict(per_query)
 
 
-#: Pairs of one class that a verification takes, and as many of two: as Labeled Faces in the Wild.
+#: Number of pairs of one class, and of pairs of two, in a verification; as in LFW.
 PAIRS = 3000
 
 
@@ -96,7 +96,7 @@ def evaluate_both_geometries(
     pairs: Mapping[str, Pairs] | None = None,
     raw: Tensor | None = None,
 ) -> Metrics:
-    """MAP@R, RP and P@1 of unit vectors and of raw ones.
+    """Compute metrics of unit vectors and of raw ones; MAP@R, RP and P@1 are always included.
 
     Args:
         embeddings: (N, D), raw.
@@ -158,7 +158,7 @@ def evaluate(
     queries: np.ndarray | None = None,
     pairs: Mapping[str, Pairs] | None = None,
 ) -> Metrics:
-    """MAP@R, RP and P@1, and what else is asked for, in one geometry.
+    """Compute MAP@R, RP, P@1 and the further metrics in one geometry.
 
     Args:
         embeddings: (N, D).
@@ -240,7 +240,7 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
 
 
 def _clusters(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Scores of k-means clusters; with many classes AMI takes longer than all the rest."""
+    """Score k-means clusters; with many classes, AMI is the slowest metric."""
     classes = torch.from_numpy(sample.labels)
     clusters = kmeans_clusters(sample.points, len(classes.unique()))
     scores: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -276,14 +276,14 @@ def _verify(sample: Sample, pairs: Pairs) -> Verification:
 
 
 def _codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Retrieval by binary codes, which are the same in both geometries."""
+    """Score retrieval by binary codes, which are equal in both geometries."""
     x, y, *gallery = _sides(sample.embeddings, sample.labels, sample.queries)
     depths = [metric.depth for metric in metrics if metric.depth]
     values = hamming_retrieval(x, y, depths or [1], *gallery)
     return {f"binary_{name}": value for name, value in values.items()}
 
 
-#: What computes the metrics of :mod:`reality_check.config.metrics`, those of a function together.
+#: Functions that compute the metrics of :mod:`reality_check.config.metrics`, by name.
 FUNCTIONS: dict[str, Callable[[Sample, Sequence[Metric]], dict[str, float]]] = {
     "clusters": _clusters,
     "separability": _separability,
@@ -294,7 +294,7 @@ FUNCTIONS: dict[str, Callable[[Sample, Sequence[Metric]], dict[str, float]]] = {
 
 
 def verification_pairs(labels: np.ndarray) -> Pairs:
-    """Draw pairs of images, half of them of one class, the same ones for the same labels.
+    """Draw pairs of images, half of them of one class; deterministic for given labels.
 
     They are the rows of both images of each pair, and whether these are of one class.
     """
@@ -315,7 +315,7 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
 
 
 def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:
-    """Queries and their labels and, where it is a set of its own, the gallery and its labels."""
+    """Return queries and labels, followed by a separate gallery and its labels if there is one."""
     if queries is None:
         return embeddings, labels
     rows = torch.from_numpy(queries)
