@@ -49,7 +49,7 @@ def percent(fraction: float | None, digits: int = 2) -> str:
 
 def score_text(value: float | None, metric: Metric) -> str:
     """Return a score in percent, or as a plain number where the metric is no fraction."""
-    return percent(value) if metric.percent or value is None else true_minus(value, 3)
+    return percent(value) if metric.percent or value is None else rounded(value, 3)
 
 
 def difference_text(difference: float, metric: Metric) -> str:
