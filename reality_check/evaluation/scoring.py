@@ -186,7 +186,7 @@ def evaluate(
         sample = Sample(embeddings.cpu(), labels, normalize, queries)
     for function, metrics in by_function.items():
         values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
-    verified = {}
+    verified: dict[str, float] = {}
     for name, listed in (pairs or {}).items():
         result = _verify(sample, listed)
         error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
