@@ -17,7 +17,7 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage, names_on
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.data import SampleSet
-from reality_check.evaluation.metrics import embed, evaluate, evaluate_both_geometries
+from reality_check.evaluation.scoring import embed, evaluate, evaluate_both_geometries
 from reality_check.studies.campaign import MOST_BASELINES
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params, middles

@@ -21,7 +21,7 @@ import torch
 
 from reality_check.data import SampleSet
 from reality_check.data.residency import processes_on_gpu, share_gpu
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reality_check.config.metrics import METRICS, Stage
-from reality_check.evaluation.metrics import Diverged
 from reality_check.evaluation.query_scores import TOLERANCE, read_query_scores
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.scorer import Scorer
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import query_scores_path

@@ -28,8 +28,8 @@ from reality_check.evaluation.categories import (
     score_folds,
     score_networks,
 )
-from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
+from reality_check.evaluation.scoring import Metrics, evaluate_both_geometries
 from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.models import preprocessing
 from reality_check.models.network import Network

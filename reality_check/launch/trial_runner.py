@@ -16,7 +16,7 @@ from reality_check.config.metrics import PRIMARY, Metric, Stage, metric_of
 from reality_check.data import load_dataset
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.gallery import draw_gallery
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.devices import name_of
 from reality_check.launch.fold_executors import (
     FoldExecutor,

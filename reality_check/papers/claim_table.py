@@ -13,7 +13,7 @@ from typing import get_args
 from reality_check.config.claims import Claim
 from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys
-from reality_check.config.metrics import metric_of, title
+from reality_check.config.metrics import metric_of
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
@@ -217,9 +217,9 @@ def criterion(claim: Claim) -> str:
         "not_below": f"at most {_margin(claim)} below",
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
-    than, metrics = claim.than, listed([title(metric) for metric in claim.metrics])
+    than, metrics = claim.than, listed([metric_of(metric).title for metric in claim.metrics])
     where = f"{metrics} ({listed(claim.categories)})"
-    other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
+    other = " ".join(filter(None, [than.metric and metric_of(than.metric).title, than.category]))
     if all(first == second for first, second in claim.pairs):
         return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {how} {other}"
     groups = [
@@ -258,7 +258,7 @@ def _compared(finding: Finding) -> tuple[str, str, str]:
     """Return the methods, the category and the metric of a comparison."""
     methods = dict.fromkeys([finding.first.method, finding.second.method])
     names = " − ".join(f"`{method}`" for method in methods)
-    return names, finding.first.category, title(finding.first.metric)
+    return names, finding.first.category, metric_of(finding.first.metric).title
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reality_check.config.differences import differing_keys
+from reality_check.config.metrics import metric_of
 from reality_check.config.schema import Experiment
 from reality_check.registry.joining import check_growth, check_joinable, joined_code
 from reality_check.registry.pack import Pack, read_pack
@@ -75,6 +76,8 @@ def check_packed(
 ) -> dict[str, str]:
     """Make sure that packed methods were run as those of an experiment are.
 
+    Own metrics may be missing in a pack; its methods then have empty cells.
+
     Args:
         experiment: with packed methods.
         code: the fingerprints of its data, and of what is trained.
@@ -87,9 +90,17 @@ def check_packed(
     Raises:
         UsageError: naming the keys that differ.
     """
-    own = experiment.trained().model_copy(update={"code": dict(code)})
-    alike = [("this experiment", own), *((pack.label, pack.experiment) for pack in packs)]
-    for (label, run), (other_label, other) in itertools.combinations(alike, 2):
-        check_joinable((label, other_label), (run, other))
+    trained = experiment.trained().model_copy(update={"code": dict(code)})
+    runs = [("this experiment", trained), *((pack.label, pack.experiment) for pack in packs)]
+    compared = [(label, _without_own_metrics(run)) for label, run in runs]
+    for (label, left), (other_label, right) in itertools.combinations(compared, 2):
+        check_joinable((label, other_label), (left, right))
     check_growth(experiment, steps, packs)
     return joined_code([code, *(pack.experiment.code for pack in packs)])
+
+
+def _without_own_metrics(experiment: Experiment) -> Experiment:
+    asked = experiment.protocol.final_metrics
+    kept = [name for name in asked if not metric_of(name).is_own]
+    protocol = experiment.protocol.model_copy(update={"final_metrics": kept})
+    return experiment.model_copy(update={"protocol": protocol})

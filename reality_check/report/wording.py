@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reality_check.config.metrics import Metric
     from reality_check.results import Cost
     from reality_check.statistics import Centred
 
@@ -44,6 +45,16 @@ def true_minus(value: float, digits: int = 2, plus: bool = False) -> str:
 def percent(fraction: float | None, digits: int = 2) -> str:
     """Return ``"25.25"`` for ``0.2525``."""
     return NOTHING if fraction is None else rounded(100 * fraction, digits)
+
+
+def score_text(value: float | None, metric: Metric) -> str:
+    """Return a score in percent, or as a plain number where the metric is no fraction."""
+    return percent(value) if metric.percent or value is None else rounded(value, 3)
+
+
+def difference_text(difference: float, metric: Metric) -> str:
+    """Return a difference of scores in points, or as a plain number."""
+    return points(difference) if metric.percent else true_minus(difference, 3)
 
 
 def points(difference: float, plus: bool = False) -> str:

@@ -250,7 +250,8 @@ class Campaign:
                 return None
         searched = self.study(method, Stage.SEARCH)
         space = {} if searched is None else searched.space
-        return self._fixed_study(name, stage, self._fixed(method, stage), space)
+        is_packed = method.packed is not None
+        return self._fixed_study(name, stage, self._fixed(method, stage), space, is_packed)
 
     def _search(self, method: Method, search: int) -> Study | None:
         experiment, options = self.experiment, self.experiment.protocol.search
@@ -305,17 +306,18 @@ class Campaign:
         stage: Stage,
         fixed: Sequence[Mapping[str, Any] | None],
         space: Mapping[str, Searched] | None = None,
+        is_packed: bool = False,
     ) -> Study:
+        final_metrics = self.experiment.protocol.final_metrics
         plan = StudyPlan(
             study_name(self.experiment, name),
             len(fixed),
             derive(self.experiment.seed, name),
             space or {},
             fixed=fixed,
-            made_of=[
-                {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
-                for params in fixed
-            ],
+            made_of=None
+            if is_packed
+            else [{"params": params, "final_metrics": final_metrics} for params in fixed],
             objective=self.experiment.protocol.objective(stage),
         )
         return Study(self.storage, plan)

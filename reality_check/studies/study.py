@@ -85,7 +85,8 @@ class StudyPlan:
         first: what the first trial uses instead of sampling.
         sampler_arguments: further arguments of the sampler.
         made_of: plain data by trial index, what an attempt depends on beyond this study; one that
-            was made of something else does not count any more.
+            was made of something else does not count any more. ``None``: all count, since they are
+            of a pack.
         objective: what the values are, for Optuna's own tools.
     """
 
@@ -99,7 +100,7 @@ class StudyPlan:
     fixed: Sequence[Mapping[str, Any] | None] | None = None
     first: Mapping[str, Any] | None = None
     sampler_arguments: Mapping[str, Any] | None = None
-    made_of: Sequence[Any] = ()
+    made_of: Sequence[Any] | None = ()
     objective: str | None = None
 
 
@@ -379,7 +380,7 @@ class Study:
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
-        if index < len(self._made_of):
+        if self._made_of is not None and index < len(self._made_of):
             set_attributes(trial, made_of=self._made_of[index])
         params = self.params_of(index)
         if self._plan.fixed is None:

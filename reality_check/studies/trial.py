@@ -92,7 +92,7 @@ class StoredTrial:
     superseded: bool = False
 
     @classmethod
-    def of(cls, trial: FrozenTrial, made_of: Sequence[Any] = ()) -> StoredTrial:
+    def of(cls, trial: FrozenTrial, made_of: Sequence[Any] | None = ()) -> StoredTrial:
         """Read a trial of Optuna; ``made_of`` has by index what it would be made of now.
 
         Raises:
@@ -107,6 +107,7 @@ class StoredTrial:
         noted = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
         state = _STATES[trial.state]
         made, index = noted.get("made_of"), noted.get("trial_index") or 0
+        is_current = made is None or made_of is None or [*made_of[index : index + 1]] == [made]
         return cls(
             number=trial.number,
             trial_id=trial._trial_id,
@@ -116,7 +117,7 @@ class StoredTrial:
             started=trial.datetime_start,
             ended=trial.datetime_complete,
             scores=_nested(trial.user_attrs),
-            superseded=made is not None and list(made_of[index : index + 1]) != [made],
+            superseded=not is_current,
             **noted,
         )
 

@@ -11,7 +11,7 @@ from pml_extensions.modules import start_from_pca
 from reality_check.config.training import Training
 from reality_check.data.sample_set import SampleSet
 from reality_check.evaluation.baselines import MOST_FITTED
-from reality_check.evaluation.metrics import embed, require_finite
+from reality_check.evaluation.scoring import embed, require_finite
 from reality_check.models.network import Network
 from reality_check.training.batches import Batches
 from reality_check.training.fold import FoldTask

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from reality_check.config.training import GpuSettings
 from reality_check.data.tensors import InputShape
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.models.network import Network, autocast, build_network
 from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask

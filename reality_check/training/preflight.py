@@ -26,7 +26,7 @@ from reality_check.config.training import Training
 from reality_check.config.values import Choices, Searched, ends_of
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.data.pairs import read_pairs
-from reality_check.evaluation.metrics import Sample, own_metric
+from reality_check.evaluation.scoring import Sample, own_metric
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values

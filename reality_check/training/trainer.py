@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pml_extensions.functional import allow_tf32
 from reality_check.config.metrics import METRICS, SELECTS_ON_TEST
 from reality_check.data.sample_set import SampleSet
-from reality_check.evaluation.metrics import Diverged, embed, evaluate
+from reality_check.evaluation.scoring import Diverged, embed, evaluate
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.training.batches import Batches
 from reality_check.training.first_values import fit_first_values

@@ -21,7 +21,7 @@ from torch.distributed.run import main as torchrun
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
 from reality_check.data import load_dataset, split_dataset
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.fold_executors import LOST, FoldJob, ProcessExecutor, SerialExecutor
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism

@@ -69,10 +69,11 @@ def other_metrics_text(summary: Summary) -> str:
         if all(metric_of(name).percent for name in summary.final_metrics)
         else " (ratios, traces and distances as they are)"
     )
-    return (
-        f"Asked for in addition to the protocol's three metrics, in percent{plain}; nothing was "
-        "selected by them."
-    )
+    metric = summary.results.selected_by
+    selected = "nothing was selected by them"
+    if metric.name in summary.final_metrics:
+        selected = f"epochs and trials were selected by validation {metric.title}"
+    return f"Asked for in addition to the protocol's three metrics, in percent{plain}; {selected}."
 
 
 def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:

@@ -6,8 +6,8 @@ be compared with published tables (:mod:`reality_check.papers.published_comparis
 
 from __future__ import annotations
 
-from reality_check.config.metrics import metric_of, title
-from reality_check.config.published import PublishedResults
+from reality_check.config.metrics import metric_of
+from reality_check.config.published_scores import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.report.wording import NOTHING, interval_text, points, true_minus
@@ -46,7 +46,8 @@ def _table(summary: Summary, published: PublishedResults) -> PlainTable:
         others = [name for name in summary.methods if name not in methods]
         for method in (*methods, *others):
             rows += _rows(summary, category, method, methods.get(method, {}), metrics, digits)
-    header = ("Method", "Category", "Figures", *map(title, metrics), "n")
+    titles = [metric_of(metric).title for metric in metrics]
+    header = ("Method", "Category", "Figures", *titles, "n")
     words = ("Method", "Category", "Figures")
     return PlainTable(f"Published and measured: {published.item}.", header, tuple(rows), words)
 

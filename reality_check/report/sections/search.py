@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reality_check.config.metrics import STAGES
+from reality_check.config.metrics import STAGES, Metric
 from reality_check.report.sections.blocks import (
     Block,
     Bullets,
@@ -12,7 +12,7 @@ from reality_check.report.sections.blocks import (
     Section,
 )
 from reality_check.report.summary import Summary, completed, winner
-from reality_check.report.wording import NOTHING, counted, listed, parameter, percent
+from reality_check.report.wording import NOTHING, counted, listed, parameter, percent, score_text
 from reality_check.results import MethodResults
 
 #: From fewer trials nothing is said of parameters.
@@ -26,12 +26,13 @@ _FOOTNOTE = (
 
 
 def search_section(summary: Summary) -> Section:
-    results = summary.results
+    results, metric = summary.results, summary.results.selected_by
     trials = [trial for method in results.methods for trial in method.search]
     diverged = sum(trial.diverged is not None for trial in trials)
     sentence = (
         f"{counted(len(trials), 'trial')}, {diverged} diverged (a diverged trial uses up budget "
-        f"and counts as 0). Values are validation {results.selected_by}, mean over folds."
+        f"and counts as {'0' if metric.percent else 'the worst'}). Values are validation "
+        f"{metric.title}, mean over folds."
     )
     blocks = (
         sentence,
@@ -59,16 +60,17 @@ def _given(summary: Summary) -> PlainTable:
 def winner_table(summary: Summary) -> PlainTable:
     """Return the table of the winning trial of each method, with its hyper-parameters."""
     metric = summary.results.selected_by
+    score = f"Validation {metric.title}"
     return PlainTable(
-        f"Winners of the searches: best validation {metric} (mean over folds), and where each "
-        "fold had its best epoch.",
-        ("Method", "Loss", "Hyper-parameters", "Trial", f"Validation {metric}", "Best epochs"),
-        tuple(_winner_row(method) for method in summary.results.methods),
+        f"Winners of the searches: best validation {metric.title} (mean over folds), and where "
+        "each fold had its best epoch.",
+        ("Method", "Loss", "Hyper-parameters", "Trial", score, "Best epochs"),
+        tuple(_winner_row(method, metric) for method in summary.results.methods),
         words=("Method", "Loss", "Hyper-parameters"),
     )
 
 
-def _winner_row(method: MethodResults) -> tuple[str, ...]:
+def _winner_row(method: MethodResults, metric: Metric) -> tuple[str, ...]:
     geometry = "" if method.normalize_embeddings else " (embeddings not normalised)"
     best = winner(method)
     if best is None:
@@ -82,7 +84,7 @@ def _winner_row(method: MethodResults) -> tuple[str, ...]:
         method.loss + geometry,
         "\n".join(parameters) or "none searched",
         str(best.trial_index),
-        percent(best.value),
+        score_text(best.value, metric),
         ", ".join(map(str, best.fold_epochs)) or NOTHING,
     )
 
@@ -95,7 +97,7 @@ def parameters_section(summary: Summary) -> Section | None:
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
     if rows := [row for method in searched for row in _shares(method)]:
         caption = (
-            f"Share of the variance of validation {summary.results.selected_by} that each "
+            f"Share of the variance of validation {summary.results.selected_by.title} that each "
             "parameter explains alone, and the largest share in up to 19 shuffles of the scores "
             "among the trials: chance alone exceeds it in one search of twenty."
         )

@@ -84,8 +84,12 @@ def test_every_method_trains_two_iterations_and_is_scored(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_method_searches_and_is_in_a_claim(name: str) -> None:
+def test_the_budget_is_fair_and_every_method_is_in_a_claim(name: str) -> None:
     experiment = shipped(name)
+    # Either reproductions of one search, or several searches, of which fewer say more.
+    search = experiment.protocol.search
+    assert experiment.protocol.reproductions >= 5 or search.repeats >= 3 or search.budget
+    assert "not the protocol" in experiment.protocol.note
     claimed = {
         one.method for claim in experiment.claims for both in claim.comparisons() for one in both
     }

@@ -230,7 +230,7 @@ def test_a_longer_search_has_another_winner_and_what_came_of_it_is_made_again(
 def test_a_search_of_which_all_trials_diverge_counts_with_0(
     make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reality_check.evaluation.metrics import Diverged
+    from reality_check.evaluation.scoring import Diverged
     from reality_check.launch.trial_runner import TrialRunner
 
     searched = TrialRunner._search

@@ -13,7 +13,7 @@ import torch
 from reality_check.config import compose, load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import renamed
-from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
+from reality_check.evaluation.scoring import Metrics, evaluate_both_geometries
 from reality_check.report.collect import (
     _attempts_by,
     _parallel_methods,

@@ -20,7 +20,7 @@ from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.models.network import build_network
 from reality_check.training.first_values import fit_first_values
 from reality_check.training.fold import FoldResult, FoldTask
