@@ -9,6 +9,7 @@ from typing import Any
 from reality_check.data import readers
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.normalize import Normalize
+from reality_check.data.batch_sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.cache.decoded import decode_files, is_intact
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers.glyphs import make_glyphs
@@ -16,7 +17,6 @@ from reality_check.data.readers.image_folder import list_image_folder
 from reality_check.data.readers.tensors import read_tensors
 from reality_check.data.readers.torch_dataset import read_torch_dataset
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
-from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.sanity import warn_of_oddities
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.utils.errors import UsageError

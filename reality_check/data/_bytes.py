@@ -13,9 +13,9 @@ _MEGABYTE = 10**6
 
 def format_bytes(count: float) -> str:
     """Return bytes as people write them: ``"1.2 GB"``, ``"340 MB"``, ``"12 kB"``."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+    for suffix, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
-            return f"{count / factor:.{1 if unit == 'GB' else 0}f} {unit}"
+            return f"{count / factor:.{1 if suffix == 'GB' else 0}f} {suffix}"
     return f"{count:.0f} bytes"
 
 

@@ -49,4 +49,4 @@ def _on_all_cores(digest: Callable[[int], np.ndarray], firsts: Sequence[int]) ->
 
     with ThreadPoolExecutor(usable_cores()) as threads:
         chunks = threads.map(chunk, range(0, len(firsts), _CHUNK))
-        return np.array([one for part in chunks for one in part]).reshape(-1, 32)
+        return np.array([row for part in chunks for row in part]).reshape(-1, 32)

@@ -16,8 +16,8 @@ class PixelBatch(NamedTuple):
     Attributes:
         pixels: uint8, shape (B, H, W, C), H and W those of the largest image of the batch.
         sizes: int64, shape (B, 2), on the CPU: height and width of each image, which fills the top
-            left corner of its slot (beyond it, its edge pixels are repeated). None where every
-            image fills its whole slot.
+            left corner of its frame (beyond it, its edge pixels are repeated). None where every
+            image fills its whole frame.
     """
 
     pixels: Tensor

@@ -40,21 +40,21 @@ def _read(listed: PairList, test: SampleSet) -> Pairs:
         key = _plain(name.removeprefix(listed.images))
         if name.startswith(listed.images) and rows.setdefault(key, row) != row:
             raise UsageError(f"{what}: two test images are named {key!r}; rename one.")
-    found = []
+    pairs = []
     try:
         for a, b, same in _parsed(expand_path(listed.file).read_text(encoding="utf-8-sig")):
-            found.append((rows[_plain(a)], rows[_plain(b)], same))
+            pairs.append((rows[_plain(a)], rows[_plain(b)], same))
     except KeyError as error:
         raise UsageError(
             f"{what} has {error}, but test images have names such as {min(rows, default='')!r}; "
             "write as images what paths begin with in the data set and not in the list."
         ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{what} cannot be read after {len(found)} pairs: {error}.") from None
-    first, second, flags = np.array(found, dtype=np.int64).reshape(-1, 3).T
+        raise UsageError(f"{what} cannot be read after {len(pairs)} pairs: {error}.") from None
+    first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     kinds = np.flatnonzero(flags), np.flatnonzero(flags == 0)
     sizes = [len(kind) for kind in kinds]
-    if sizes[0] != sizes[1] or sizes[0] % FOLDS or not found:
+    if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
             f"{what} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
             f"folds need as many of each, a multiple of {FOLDS}; restore the list."

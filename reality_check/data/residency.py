@@ -18,7 +18,7 @@ _SHARE = 0.5
 WORKERS_ON_GPU = "REALITY_CHECK_WORKERS_ON_GPU"
 
 
-class Placed:
+class DeviceArray:
     """Samples, where they are: their views look here, so that they can be taken off a GPU.
 
     Attributes:
@@ -37,25 +37,25 @@ class Placed:
 
 
 #: What is on a device, by the array's identity, for as long as the array lives.
-_resident: dict[tuple[int, torch.device], Placed] = {}
+_resident: dict[tuple[int, torch.device], DeviceArray] = {}
 #: What was, until memory ran out.
 _taken_off: set[tuple[int, torch.device]] = set()
 _sharing = 1
 
 
-def place(array: np.ndarray, device: torch.device) -> Placed:
+def device_array(array: np.ndarray, device: torch.device) -> DeviceArray:
     """Put samples on a device, once for each array, if they take no more of it than they may."""
     key = (id(array), device)
     if key in _resident:
         return _resident[key]
-    placed = Placed(array)
+    samples = DeviceArray(array)
     if device.type != "cpu" and key not in _taken_off and _fits(array.nbytes, device):
         # Where others were faster there is no room any more.
         with contextlib.suppress(torch.OutOfMemoryError):
-            placed.tensor = placed.tensor.to(device)
-            _resident[key] = placed
+            samples.tensor = samples.tensor.to(device)
+            _resident[key] = samples
             weakref.finalize(array, _forget, key)
-    return placed
+    return samples
 
 
 def _forget(key: tuple[int, torch.device]) -> None:
@@ -76,12 +76,12 @@ def processes_on_gpu() -> int:
 
 def take_off_gpu() -> bool:
     """Take all samples of this process off its GPU, for good; whether there were any."""
-    found = bool(_resident)
-    for placed in _resident.values():
-        placed.take_off()
+    any_resident = bool(_resident)
+    for samples in _resident.values():
+        samples.take_off()
     _taken_off.update(_resident)
     _resident.clear()
-    return found
+    return any_resident
 
 
 def as_tensor(array: np.ndarray) -> Tensor:

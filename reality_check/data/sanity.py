@@ -21,7 +21,7 @@ _DARK = 64
 def warn_of_oddities(data: SampleSet) -> None:
     """Warn of classes that may be one, and of values in an unexpected range."""
     # Escaped: what tells two names apart may be invisible.
-    if pairs := [f"{one!a} and {other!a}" for one, other in look_alikes(data.class_names)]:
+    if pairs := [f"{first!a} and {name!a}" for first, name in similar_names(data.class_names)]:
         warnings.warn(
             f"Names of classes of {data.name!r} look alike: "
             f"{textwrap.shorten(', '.join(pairs), 300)}. If two are one class, give them one name.",
@@ -31,14 +31,15 @@ def warn_of_oddities(data: SampleSet) -> None:
         warnings.warn(text, stacklevel=3)
 
 
-def look_alikes(names: Iterable[str]) -> list[tuple[str, str]]:
+def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of names that people take for one.
 
     They differ in case (unless of one letter), blanks, leading zeros, invisible characters, or in
     how Unicode writes accents and wide letters.
     """
     first: dict[str, str] = {}
-    return [(one, name) for name in names if (one := first.setdefault(_plain(name), name)) != name]
+    pairs = [(first.setdefault(_plain(name), name), name) for name in names]
+    return [(earlier, name) for earlier, name in pairs if earlier != name]
 
 
 def _plain(name: str) -> str:

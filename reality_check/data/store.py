@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from reality_check.data.images import Images, PixelBatch
-from reality_check.data.residency import place
+from reality_check.data.residency import device_array
 from reality_check.data.tensors import Tensors
 
 
@@ -22,7 +22,7 @@ class PixelStore:
 
     def __init__(self, images: Images, device: torch.device) -> None:
         self.device = device
-        self._placed, self._offsets = place(images.pixels, device), images.offsets
+        self._samples, self._offsets = device_array(images.pixels, device), images.offsets
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
         self._frame = _frame(images)
@@ -39,7 +39,7 @@ class PixelStore:
 
     @property
     def _pixels(self) -> Tensor:
-        return self._placed.tensor
+        return self._samples.tensor
 
     def batch(self, rows: np.ndarray) -> PixelBatch:
         """The images of some rows of the view, int64 (B,), on the device."""
@@ -58,12 +58,12 @@ class PixelStore:
         shape = (len(rows), int(heights.max()), int(widths.max()), self._channels)
         batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         out, flat = batch.numpy(), self._pixels.numpy()
-        for slot, row, height, width in zip(out, rows, heights, widths, strict=True):
+        for frame, row, height, width in zip(out, rows, heights, widths, strict=True):
             start = self._offsets[row]
             image = flat[start : start + height * width * self._channels]
-            slot[:height, :width] = image.reshape(height, width, self._channels)
-            slot[:height, width:] = slot[:height, width - 1 : width]
-            slot[height:] = slot[height - 1 : height]
+            frame[:height, :width] = image.reshape(height, width, self._channels)
+            frame[:height, width:] = frame[:height, width - 1 : width]
+            frame[height:] = frame[height - 1 : height]
         return batch
 
     def _gather_pixels(self, rows: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> Tensor:
@@ -89,7 +89,7 @@ class TensorStore:
     def __init__(self, tensors: Tensors, device: torch.device) -> None:
         self.device = device
         self._dtype = tensors.input_shape.dtype
-        self._placed = place(tensors.values, device)
+        self._samples = device_array(tensors.values, device)
         self._rows = torch.from_numpy(tensors.rows)
 
     def __len__(self) -> int:
@@ -98,11 +98,11 @@ class TensorStore:
     @property
     def resident(self) -> bool:
         """Whether batches are gathered where they are wanted."""
-        return self._placed.tensor.device.type == self.device.type
+        return self._samples.tensor.device.type == self.device.type
 
     def batch(self, rows: np.ndarray) -> Tensor:
         """The samples of some rows, int64 (B,), on the device: float32 (B, ...), or integers."""
-        batch = gather(self._placed.tensor, self._rows[torch.from_numpy(rows)], self.device)
+        batch = gather(self._samples.tensor, self._rows[torch.from_numpy(rows)], self.device)
         return batch.to(self._dtype)
 
 

@@ -48,14 +48,14 @@ def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Te
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
     whole = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
     images = torch.empty((count, pixels.shape[3], *output), device=pixels.device)
-    for image, source, places in zip(images, pixels[:, None], whole.tolist(), strict=True):
-        (height, width), scaled, (top, left), (tall, wide) = places
+    for image, source, bounds in zip(images, pixels[:, None], whole.tolist(), strict=True):
+        (height, width), scaled, (top, left), (tall, wide) = bounds
         if windows.bounded:
-            found, scaled = source[:, top : top + tall, left : left + wide], output
+            region, scaled = source[:, top : top + tall, left : left + wide], output
             top = left = 0
         else:
-            found = source[:, :height, :width]
-        resized = functional.interpolate(to_float(found), scaled, mode="bilinear", antialias=True)
+            region = source[:, :height, :width]
+        resized = functional.interpolate(to_float(region), scaled, mode="bilinear", antialias=True)
         image.copy_(resized[0, :, top : top + output[0], left : left + output[1]])
     return images
 
@@ -125,20 +125,20 @@ def resample_grid(
 
     Args:
         maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
-        sizes: (B, 2) or (1, 2): heights and widths of the images in their slots. Beyond them the
+        sizes: (B, 2) or (1, 2): heights and widths of the images in their frames. Beyond them the
             edge pixels are repeated.
     """
     count, device = len(pixels), pixels.device
-    slot = np.asarray(pixels.shape[1:3], dtype=np.float64)
+    frame = np.asarray(pixels.shape[1:3], dtype=np.float64)
     table = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
-    positions = maps * (2 / slot)[:, None]  # -1..1 over the slot
+    positions = maps * (2 / frame)[:, None]  # -1..1 over the frame
     positions[:, :, 2] -= 1
     table[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
-    table[:, :, 3] = ((2 * sizes - 1) / slot - 1).T[::-1]
+    table[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
     planes = torch.from_numpy(table).to(device, non_blocking=True).view(2 * count, 4)
     with without_autocast(pixels), without_tf32(device):
         grid = planes[:, :3] @ _centres(output, device)
-    if (sizes != slot).any():
+    if (sizes != frame).any():
         grid = torch.minimum(grid, planes[:, 3:])
     return functional.grid_sample(
         to_float(pixels),

@@ -88,7 +88,7 @@ def resized_crops(
         numbers: (B, CROP_NUMBERS) within [0, 1).
     """
     height, width = scaled[:, :1], scaled[:, 1:]
-    place, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
+    position, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
     target = height * width * (area[0] + (area[1] - area[0]) * areas)
     low, high = np.log(ratio)
     shape = np.exp(low + (high - low) * ratios)
@@ -96,7 +96,7 @@ def resized_crops(
     fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
     row, first = np.arange(len(numbers)), fits.argmax(axis=1)
     drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
-    start = np.floor(place * (scaled - drawn + 1))
+    start = np.floor(position * (scaled - drawn + 1))
     any_fits = fits[row, first][:, None]
     if not any_fits.all():
         largest = _largest(height, width, ratio)

@@ -39,8 +39,8 @@ class _Frame:
         """Check the batch and return its pixels, its centre crops and their size."""
         pixels, given = (batch, None) if isinstance(batch, Tensor) else batch
         check_batch(pixels, given)
-        slots = np.asarray([pixels.shape[1:3]]) if given is None else given.numpy()
-        sizes = slots.astype(np.float64)
+        shapes = np.asarray([pixels.shape[1:3]]) if given is None else given.numpy()
+        sizes = shapes.astype(np.float64)
         scaled = scaled_sizes(sizes, self.resize, self.crop_size)
         if self.crop_size is None:
             check_frame(sizes)

@@ -113,7 +113,7 @@ def open_zip(file: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def images_below(place: Path) -> list[str]:
+def images_below(root: Path) -> list[str]:
     """Return the paths of the images in the sub-folders of a folder or ``.zip`` file.
 
     At any depth, relative to it and in no particular order. No folder is entered twice, whatever
@@ -123,7 +123,7 @@ def images_below(place: Path) -> list[str]:
     Raises:
         UsageError: a folder or the ``.zip`` file cannot be read.
     """
-    names = list(_walk(place) if place.is_dir() else _members(place))
+    names = list(_walk(root) if root.is_dir() else _members(root))
     outputs = [name.removesuffix(_OUTPUT) for name in names if name.endswith(f"/{_OUTPUT}")]
     images, left_out, endings = [], Counter[str](), image_endings()
     for name in names:
@@ -144,7 +144,7 @@ def images_below(place: Path) -> list[str]:
     if left_out:
         text = ", ".join(f"{what} ({count})" for what, count in left_out.most_common())
         warnings.warn(
-            f"Not read in {str(place)!r}: {textwrap.shorten(text, 300)}. Images that Pillow does "
+            f"Not read in {str(root)!r}: {textwrap.shorten(text, 300)}. Images that Pillow does "
             "not read must be converted, to PNG for example.",
             stacklevel=3,
         )

@@ -196,8 +196,8 @@ def _check_listed_once(files: ImageFiles, stamps: np.ndarray) -> None:
     for row, stamp in enumerate(map(tuple, stamps.tolist())):
         if stamp[0] >= 0 and first.setdefault(stamp, row) != row:
             names = [
-                f"{_printable(files.paths[one])!r} (class {files.class_names[files.labels[one]]!r})"
-                for one in (first[stamp], row)
+                f"{_printable(files.paths[i])!r} (class {files.class_names[files.labels[i]]!r})"
+                for i in (first[stamp], row)
             ]
             raise UsageError(
                 f"{' and '.join(names)} of {files.name!r} are one file, so an image would find "

@@ -21,7 +21,7 @@ from reality_check.data.readers._glyph_fonts import TEXT_FACES, characters, draw
 _MIN_FACES = 12
 _GRID = 24  # side in pixels of the shapes that are compared
 _DRAWN = 48  # pixels per em they are drawn with
-_LOOK_ALIKE = 0.80  # correlation of two shapes from which on they count as one
+_SAME_SHAPE = 0.80  # correlation of two shapes from which on they count as one
 _MAX_ASPECT = 4  # strokes longer than this are dashes and bars, told apart by length only
 _COMPARED_FACES = (
     "DejaVuSans",
@@ -46,11 +46,11 @@ def class_characters() -> tuple[int, ...]:
     by_script: dict[str, list[int]] = defaultdict(list)
     for code in _distinct(_candidates()):
         by_script[_script(code)].append(code)
-    place: dict[int, tuple[float, str]] = {}
+    position: dict[int, tuple[float, str]] = {}
     for script, codes in by_script.items():
         for rank, code in enumerate(sorted(codes, key=_hash)):
-            place[code] = ((rank + 0.5) / len(codes), script)
-    return tuple(sorted(place, key=place.__getitem__))
+            position[code] = ((rank + 0.5) / len(codes), script)
+    return tuple(sorted(position, key=position.__getitem__))
 
 
 def _candidates() -> list[int]:
@@ -87,7 +87,7 @@ def _distinct(codes: list[int]) -> list[int]:
     resemblance = _resemblance(np.array([shapes[code] for code in codes]))
     kept: list[int] = []
     for row in range(len(codes)):
-        if resemblance[row, kept].max(initial=-1.0) < _LOOK_ALIKE:
+        if resemblance[row, kept].max(initial=-1.0) < _SAME_SHAPE:
             kept.append(row)
     return [codes[row] for row in kept]
 

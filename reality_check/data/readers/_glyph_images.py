@@ -88,8 +88,8 @@ def _positions(
     """
     axis = (np.arange(points) + 0.5) * (2 / points) - 1
     bend = _BEND * _symmetric(random, (2, count, _KNOTS, _KNOTS))
-    basis = _basis(axis)
-    moved_x, moved_y = basis @ bend @ basis.T
+    splines = _splines(axis)
+    moved_x, moved_y = splines @ bend @ splines.T
     shift = _SHIFT * _symmetric(random, (2, count, 1, 1))
     moved_x += axis[None, None, :] - shift[0]
     moved_y += axis[None, :, None] - shift[1]
@@ -120,7 +120,7 @@ def _symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return 2 * random.random(shape) - 1
 
 
-def _basis(axis: np.ndarray) -> np.ndarray:
+def _splines(axis: np.ndarray) -> np.ndarray:
     """Cubic B-splines of knots spread evenly over -1..1, at the points: (points, _KNOTS)."""
     knots = np.linspace(-1, 1, _KNOTS)
     distance = np.abs(axis[:, None] - knots) * (_KNOTS - 1) / 2

@@ -27,11 +27,11 @@ class Line(NamedTuple):
             return int(self.fields[index])
         except ValueError:
             raise UsageError(
-                f"{self.place()} has {self.fields[index]!r} where a whole number must be; restore "
-                "the file from its archive."
+                f"{self.location()} has {self.fields[index]!r} where a whole number must be; "
+                "restore the file from its archive."
             ) from None
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Return ``"Line 3 of '/a/b.txt'"``."""
         return f"Line {self.number} of {str(self.file)!r}"
 

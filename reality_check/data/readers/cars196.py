@@ -96,7 +96,7 @@ def _read_by_class(root: Path) -> _Cars:
             name, *_, text = line.fields[0].split(",")
             if not text.strip().isdigit() or not 1 <= int(text) <= len(names):
                 raise UsageError(
-                    f"{line.place()} ends with {text!r}, but it must be a class from 1 to "
+                    f"{line.location()} ends with {text!r}, but it must be a class from 1 to "
                     f"{len(names)}, the lines of names.csv; restore both from their archive."
                 )
             classes.append(int(text))

@@ -61,8 +61,8 @@ def _header_lines(partition: Path) -> int:
 def _part(line: Line) -> str:
     if line.fields[2] not in _PARTS:
         raise UsageError(
-            f"{line.place()} ends with {line.fields[2]!r}, but it must be train, query or gallery; "
-            "take the file from the In-shop benchmark."
+            f"{line.location()} ends with {line.fields[2]!r}, but it must be train, query or "
+            "gallery; take the file from the In-shop benchmark."
         )
     return line.fields[2]
 

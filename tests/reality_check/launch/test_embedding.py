@@ -149,7 +149,7 @@ def test_a_stopped_call_continues(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert embed(folder, "--batch-size", "2").returncode == 0
     whole = contents(folder / "birds_features")
     shutil.rmtree(folder / "birds_features")
-    monkeypatch.setattr("reality_check.launch.embed._MARK_SECONDS", 0.0)
+    monkeypatch.setattr("reality_check.launch.embedding._MARK_SECONDS", 0.0)
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "CALLS", [])
     monkeypatch.setattr(module, "STOP_AT", 5)  # the first call looks at the shape of the output

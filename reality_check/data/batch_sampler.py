@@ -155,8 +155,8 @@ class _Deck:
         index = (self._starts[decks] + dealt)[:, None] + np.arange(count)
         drawn = self._cards[np.where(enough[:, None], index, 0)]
         self._dealt[decks[enough]] += count
-        for place in np.flatnonzero(~enough):
-            drawn[place] = self.draw(int(decks[place]), count, generator)
+        for row in np.flatnonzero(~enough):
+            drawn[row] = self.draw(int(decks[row]), count, generator)
         return drawn.reshape(-1)
 
     def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
