@@ -126,6 +126,13 @@ def test_a_changed_or_new_file_decodes_again(files: ImageFiles, decodings: list[
     assert len(decodings) == 37
 
 
+def test_labels_are_not_part_of_the_entry(files: ImageFiles, decodings: list[int]) -> None:
+    decode_files(files, 4)
+    other = ImageFiles("toy", files.root, files.paths, 2 - files.labels, files.class_names)
+    np.testing.assert_array_equal(decode_files(other, 4).labels, 2 - files.labels)
+    assert len(decodings) == 12
+
+
 def test_odd_names(tmp_path: Path) -> None:
     names = ["with space.png", "ünï çödé 漢字.png", "new\nline.png", "quote'\"%s{}.png", "-rf.png"]
     raw = os.fsdecode(b"not utf-8 \xff\xfe.png")
