@@ -29,7 +29,7 @@ examples:
 
 exit status: 0 written or already there, 2 an input cannot be used
 """
-#: Side of the crops where neither the user nor the weights say one.
+#: Side of the crops if neither the user nor the weights give one.
 _CROP = 224
 
 
@@ -154,7 +154,7 @@ def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
 
 
 def _crop_size(model: Model, data: Any) -> int | None:
-    """What the weights were evaluated with; else the images' own size, where that serves."""
+    """Return the crop that the weights were evaluated with, or None for the images' own size."""
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
@@ -164,7 +164,7 @@ def _crop_size(model: Model, data: Any) -> int | None:
 
 
 def _is_own(trunk: str) -> bool:
-    """Whether a trunk is ours or the user's, not one of a library."""
+    """Whether a trunk is this package's or the user's, not a library's."""
     from reality_check.models.own_trunks import OwnTrunk
     from reality_check.models.trunk_names import find_source
 

@@ -34,7 +34,7 @@ def read_pairs(lists: Mapping[str, PairList], test: SampleSet) -> dict[str, Pair
 
 
 def _read(listed: PairList, test: SampleSet) -> Pairs:
-    """The k-th tenths of both kinds are fold k: so LFW has them, and CALFW has one kind first."""
+    """Read one list; fold k is the k-th tenth of its pairs of one class and of those of two."""
     what, rows = f"the list of pairs {listed.file!r}", dict[str, int]()
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
         key = _plain(name.removeprefix(listed.images))
@@ -64,7 +64,7 @@ def _read(listed: PairList, test: SampleSet) -> Pairs:
 
 
 def _parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Both images of each pair, and whether they are of one class."""
+    """Yield both images of each pair, and whether they are of one class."""
     head, *lines = [line.split() for line in text.splitlines() if line.strip()] or [[]]
     if all(map(str.isdecimal, head)):  # LFW: numbers of folds and of pairs of each kind in one
         if 2 * math.prod(map(int, head)) != len(lines):
@@ -80,5 +80,5 @@ def _parsed(text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _plain(name: str) -> str:
-    """A path without the ending of its file, with accents written in one way."""
+    """Return a path without its suffix, in normalised Unicode."""
     return re.sub(r"\.[A-Za-z]{2,4}$", "", unicodedata.normalize("NFC", name))

@@ -1,4 +1,4 @@
-"""Pixels of the input to pixels of the output, a batch at once: a cut, two products or a grid.
+"""Resample a batch of images: by a plain cut, two matrix products or a sampling grid.
 
 From uint8 pixels (B, H, W, C) to float32 (B, C, *output), values 0..255.
 """
@@ -20,19 +20,19 @@ Interpolation = Literal["bilinear", "bicubic"]
 
 
 def to_float(pixels: Tensor) -> Tensor:
-    """uint8 (B, H, W, C) to contiguous float32 (B, C, H, W), values 0..255."""
+    """Convert uint8 (B, H, W, C) to contiguous float32 (B, C, H, W), values 0..255."""
     images = pixels.permute(0, 3, 1, 2)
     return images.to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
-    """Cut a window of ``output`` size out of each image, from whole numbers (B or 1, 2) on."""
+    """Cut a window of ``output`` size out of each image; ``start`` (B or 1, 2) is integral."""
     corner = start.astype(np.int64)
     height, width = output
     if (corner == corner[0]).all():
         top, left = corner[0]
         return to_float(pixels[:, top : top + height, left : left + width])
-    # All windows there are, as a view; indexing copies whole windows, far faster than pixels.
+    # All possible windows, as a view; indexing copies whole windows, far faster than pixels.
     windows = pixels.unfold(1, height, 1).unfold(2, width, 1)
     index = torch.from_numpy(np.insert(corner.T, 0, np.arange(len(pixels)), axis=0))
     image, top, left = index.to(pixels.device, non_blocking=True)
@@ -42,7 +42,7 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
     """Cut out each window and resize it, or resize each image and cut; bilinear, by torch's kernel.
 
-    The windows are bounded ones, or such of the size of the output.
+    The windows are bounded, or of the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
@@ -63,7 +63,7 @@ def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Te
 def resample(
     pixels: Tensor, axes: np.ndarray, output: tuple[int, int], interpolation: Interpolation
 ) -> Tensor:
-    """Map both axes on their own: one product with a matrix of filter weights for each.
+    """Map each axis independently, by a product with a matrix of filter weights.
 
     Where an axis shrinks, the filter is widened with it, as Pillow and torchvision do with
     ``antialias=True``; bicubic is with a = -0.5.
@@ -93,7 +93,7 @@ def resample(
 def _weights(
     axis: np.ndarray, output: int, size: int, interpolation: Interpolation, device: torch.device
 ) -> Tensor:
-    """Filter weights (B, output, size) on the device, each row of sum 1."""
+    """Return filter weights (B, output, size) on the device, each row of sum 1."""
     offset, step, low, high = axis.T[:, :, None]
     tap = np.arange(size) + 0.5
     width = np.maximum(np.abs(step), 1)
@@ -112,7 +112,7 @@ def _weights(
 
 
 def _cubic(x: Tensor) -> Tensor:
-    """Keys' kernel with a = -0.5 of distances x >= 0."""
+    """Return Keys' kernel with a = -0.5 at distances x >= 0."""
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
@@ -121,7 +121,7 @@ def _cubic(x: Tensor) -> Tensor:
 def resample_grid(
     pixels: Tensor, maps: np.ndarray, sizes: np.ndarray, output: tuple[int, int]
 ) -> Tensor:
-    """Follow any affine map, bilinear, without a low-pass filter.
+    """Resample by any affine map, bilinear, without a low-pass filter.
 
     Args:
         maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
@@ -151,7 +151,7 @@ def resample_grid(
 
 @lru_cache(maxsize=8)
 def _centres(output: tuple[int, int], device: torch.device) -> Tensor:
-    """The positions (y, x, 1) of all pixels, shape (3, height x width)."""
+    """Return the positions (y, x, 1) of all pixels, shape (3, height x width)."""
     y, x = (torch.arange(side, device=device) + 0.5 for side in output)
     both = torch.stack(torch.meshgrid(y, x, indexing="ij")).view(2, -1)
     return torch.cat([both, torch.ones_like(both[:1])])

@@ -43,7 +43,7 @@ class Entry:
     """The decoded images of a data set.
 
     Args:
-        folder: where they are.
+        folder: the folder that holds them.
         rows: the files that could be decoded: ascending rows of the data set.
         shapes: int64, (len(rows), 3): height, width and channels.
         broken: why each of the other rows could not be decoded.

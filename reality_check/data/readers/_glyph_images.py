@@ -31,8 +31,8 @@ _NOISE = 40  # largest noise amplitude in grey levels
 def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     """Draw different images of one character: uint8 (count, size, size), dark ink on light paper.
 
-    They take turns over all faces that have the character; each character has random numbers of its
-    own, whatever the others are.
+    They alternate between all faces that have the character. The random numbers depend on the seed
+    and the character alone.
     """
     random = np.random.default_rng([seed, code])
     inks = [draw(code, face, 2 * size) for face in faces_of(code)]

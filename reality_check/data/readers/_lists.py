@@ -1,4 +1,4 @@
-"""The list files of published data sets, and the data set that they make."""
+"""Read the list files of published data sets, and assemble the data set."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Line(NamedTuple):
 
 
 def read_lines(file: Path, fields: Sequence[str], wide: int = -1, skip: int = 0) -> Iterator[Line]:
-    """Read a list file whose fields are parted by blanks.
+    """Read a list file whose fields are separated by blanks.
 
     Line ends of any system, a byte order mark and empty lines do no harm; file names that are not
     UTF-8 are kept as they are.
@@ -78,7 +78,7 @@ def assemble(
     test_ids: set[Id],
     queries: Sequence[bool] | None = None,
 ) -> ImageFiles:
-    """Make a data set of what its lists say.
+    """Assemble a data set from the content of its lists.
 
     Args:
         paths: one per image, in the data set's own order.

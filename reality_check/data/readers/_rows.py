@@ -1,4 +1,4 @@
-"""Which rows of a file are read, and which of them its own split tests on."""
+"""Select the rows of a file that are read, and those that its own split tests on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Values that rows may have, by the name of an array with one integer or text a row.
+#: Wanted values by the name of an array with one integer or text for each row.
 Marks = Mapping[str, int | Sequence[int]]
 
 
 def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) -> np.ndarray:
-    """The rows of ``count`` whose arrays have one of the values each.
+    """Return the rows, of ``count``, in which each named array has one of its wanted values.
 
     Raises:
         UsageError: there is no such array, it does not fit, or no row has the values.
@@ -43,7 +43,7 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) 
 
 
 def tested_labels(labels: np.ndarray, tested: np.ndarray, file: str) -> np.ndarray:
-    """The labels of the rows that are tested.
+    """Return the labels of the rows that are tested.
 
     Raises:
         UsageError: there is no such row, or a class has other rows too.

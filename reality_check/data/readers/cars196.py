@@ -123,7 +123,7 @@ def _load_mat(file: Path, variables: Sequence[str]) -> dict[str, Any]:
 
 
 def _columns(file: Path, content: dict[str, Any], path: str) -> tuple[list[str], list[int]]:
-    """The paths and classes of the annotations."""
+    """Return the paths and classes of the annotations."""
     table = np.atleast_1d(content["annotations"])
     missing = [name for name in (path, "class") if name not in (table.dtype.names or ())]
     if missing:

@@ -129,7 +129,7 @@ def _check_path(where: str, path: str) -> None:
 def _official_test(
     file: Path, lines: list[_Line], rank: dict[str, int]
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """The test classes, and the mask of the queries where the test has a gallery."""
+    """Return the test classes, and the mask of the queries where the test has a gallery."""
     splits = {line.split for line in lines}
     if splits <= {"", "train"}:
         return None, None

@@ -69,7 +69,8 @@ def make_glyphs(
         return draw_class(codes[rank], images_per_class, size, seed).reshape(-1, size, 1)
 
     try:
-        columns = obtain_entry(folder, "glyphs", classes, draw, verify=True).images().array()
+        entry = obtain_entry(folder, "glyphs", classes, draw, verify=True)
+        columns = entry.images().array().copy()
     except UsageError as error:
         warnings.warn(f"The glyphs are not cached: {error}", stacklevel=2)
         columns = np.stack([draw(rank) for rank in range(classes)])

@@ -52,7 +52,7 @@ def list_image_folder(path: str | Path) -> ImageFiles:
 
 
 def _shared_folder(names: list[str]) -> str:
-    """The folders that hold the class folders of a .zip file, ``""`` or ending with a slash."""
+    """Return the path inside a .zip file to its class folders, ``""`` or ending with a slash."""
     start = ""
     while names and all(name.count("/", len(start)) > 1 for name in names):
         folder = names[0][len(start) :].split("/", 1)[0] + "/"

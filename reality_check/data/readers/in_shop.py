@@ -46,7 +46,7 @@ def _list_root(root: Path) -> ImageFiles:
 
 
 def _header_lines(partition: Path) -> int:
-    """Lines up to the one with the names of the columns; before it, the number of images."""
+    """Return the number of lines up to that with the names of the columns."""
     for line in read_lines(partition, ("header",)):
         if line.fields[0].split() == list(_FIELDS):
             return line.number

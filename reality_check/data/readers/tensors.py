@@ -22,7 +22,7 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
-#: Where arrays are looked for if no name is given, the first that is there.
+#: Names under which arrays are searched if none is given; the first that exists is taken.
 _SAMPLES = ("x", "X", "features", "embeddings", "vectors", "images", "data")
 _LABELS = ("y", "labels", "label", "targets", "target")
 _NAMES, _CLASS_NAMES, _ORIGIN = "names", "class_names", "origin"
@@ -58,16 +58,16 @@ def read_tensors(
         x: name of the samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
-            vectors, images and data that is there.
+            vectors, images and data that exists.
         y: name of the labels: integers or texts, (N,). None: the first of y, labels, label, targets
             and target. Beside a ``.npy`` file the path of another one.
-        names: name of the samples' names, texts (N,). None: ``names``, where it is there.
+        names: name of the samples' names, texts (N,). None: ``names``, if it exists.
         class_names: name of the classes' names: names[label] is the class of an integer label.
-            None: ``class_names``, where it is there; else the labels themselves are the names.
+            None: ``class_names``, if it exists; else the labels themselves are the names.
         where: keep only the rows where each named array (one value a sample) equals the value or
             one of the values, such as ``{"split": 0}``; None keeps all rows.
         test: rows that belong to the official test, named as ``where`` names rows: the classes of
-            those that are kept are the test classes. None: what ``reality-check embed`` noted.
+            those that are kept are the test classes. None: those stored by ``reality-check embed``.
 
     Returns:
         The samples in the file's order; a label is the rank of the file's label among those kept.
@@ -115,7 +115,7 @@ def labelled(
     origin: str = "",
     test_classes: np.ndarray | None = None,
 ) -> SampleSet:
-    """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
+    """Combine samples and the labels of a file in an :class:`ImageSet` or a :class:`TensorSet`.
 
     Args:
         labels: integers or texts, shape (N,).
@@ -270,7 +270,7 @@ def _huggingface(path: Path) -> Columns:
 
 
 def _arrow(table: Any, where: str) -> Columns:
-    """Columns of an Arrow table; lists of one length become rows of an array."""
+    """Return the columns of an Arrow table; lists of equal length become rows of an array."""
     return {name: _column(table.column(name), name, where) for name in table.column_names}
 
 
