@@ -11,7 +11,20 @@ from reality_check.data.residency import device_array
 from reality_check.data.tensors import Tensors
 
 
-class PixelStore:
+class _Store:
+    """An array on the device if it fits, else in memory."""
+
+    def __init__(self, array: np.ndarray, device: torch.device) -> None:
+        self.device = device
+        self._samples = device_array(array, device)
+
+    @property
+    def resident(self) -> bool:
+        """Whether the samples are on the device."""
+        return self._samples.tensor.device.type == self.device.type
+
+
+class PixelStore(_Store):
     """Images from which batches are drawn, resident on the device if they fit.
 
     On a CPU nothing is copied: batches are gathered from the array, which may be memory-mapped and
@@ -21,8 +34,8 @@ class PixelStore:
     """
 
     def __init__(self, images: Images, device: torch.device) -> None:
-        self.device = device
-        self._samples, self._offsets = device_array(images.pixels, device), images.offsets
+        super().__init__(images.pixels, device)
+        self._offsets = images.offsets
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
         self._frame = _frame(images)
@@ -31,11 +44,6 @@ class PixelStore:
 
     def __len__(self) -> int:
         return len(self._offsets)
-
-    @property
-    def resident(self) -> bool:
-        """Whether the samples are on the device."""
-        return self._pixels.device.type == self.device.type
 
     @property
     def _pixels(self) -> Tensor:
@@ -79,7 +87,7 @@ class PixelStore:
         return pixels[index]
 
 
-class TensorStore:
+class TensorStore(_Store):
     """Samples that are no images, from which batches are drawn; resident if they fit.
 
     As with :class:`PixelStore`, nothing is copied on a CPU, and a GPU
@@ -87,18 +95,12 @@ class TensorStore:
     """
 
     def __init__(self, tensors: Tensors, device: torch.device) -> None:
-        self.device = device
+        super().__init__(tensors.values, device)
         self._dtype = tensors.input_shape.dtype
-        self._samples = device_array(tensors.values, device)
         self._rows = torch.from_numpy(tensors.rows)
 
     def __len__(self) -> int:
         return len(self._rows)
-
-    @property
-    def resident(self) -> bool:
-        """Whether the samples are on the device."""
-        return self._samples.tensor.device.type == self.device.type
 
     def batch(self, rows: np.ndarray) -> Tensor:
         """Return the samples of some rows, int64 (B,), on the device: float32 or integers."""

@@ -173,7 +173,7 @@ class Augmentation:
         return random_crops(centre, drawn[:, :2]) if self._options.random_crop else centre
 
     def _motion(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the inverse of each image's linear map, and its shift in fractions of the sides."""
+        """Return the inverse of each image's linear map, and its shift in units of the sides."""
         signed = 2 * numbers - 1
         low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
