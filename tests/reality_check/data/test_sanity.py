@@ -45,7 +45,7 @@ ROWS = np.random.default_rng(0).random((6, 8, 8, 3))
 @pytest.mark.parametrize(
     ("samples", "said"),
     [
-        (np.full((6, 8, 8), 1, np.uint8), "6 of 6 images.*no value above 1 of 255"),
+        (np.full((6, 8, 8), 1, np.uint8), "6 of 6 sampled images.*no value above 1 of 255"),
         (np.full((6, 8, 8), 9, np.uint8) * np.uint8([[[1]], [[20]]] * 3), "3 of 6 .* above 9 of"),
         (np.full((6, 8, 8), 9, np.uint8) * np.uint8([[[1]]] + [[[20]]] * 5), None),
         (255 * ROWS, r"float32 of shape \(8, 8, 3\) with values from 0\.\d+ to 25\d\.\d+, which"),

@@ -195,7 +195,7 @@ def test_a_file_of_other_features_is_left_alone(
 @pytest.mark.parametrize(
     ("words", "trunk", "text"),
     [
-        ([], "my_trunks.Broken", "features of sample 0 and others by my_trunks.Broken are NaN"),
+        ([], "my_trunks.Broken", "features of sample 0 by my_trunks.Broken are NaN"),
         ([], "my_trunks.Halfs", "Halfs"),
         (["protocol=quick"], "my_trunks.Halves", "changes neither the data set nor the model"),
         (["dataset.sise=3"], "my_trunks.Halves", "sise"),
