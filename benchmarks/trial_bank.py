@@ -30,7 +30,7 @@ from pml_extensions.functional import directions
 from reality_check.config import load_experiment
 from reality_check.config.values import Range, Searched
 from reality_check.data import read_tensors
-from reality_check.data.sampler import build_sampler
+from reality_check.data.batch_sampler import build_sampler
 from reality_check.data.splits import ClassSplits, class_splits
 from reality_check.training.methods import MethodSettings, build_loss, fill_settings, search_space
 from reality_check.utils.seeds import derive

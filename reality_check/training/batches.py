@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from pml_extensions.losses import ClassSampler
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
+from reality_check.data.batch_sampler import build_sampler
 from reality_check.data.sample_set import SampleSet
-from reality_check.data.sampler import build_sampler
 from reality_check.data.tensors import InputShape
 from reality_check.models.pipeline import Pipeline
 from reality_check.training.fold import FoldTask
