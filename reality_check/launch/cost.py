@@ -20,7 +20,7 @@ from reality_check.data import SampleSet
 from reality_check.evaluation.metrics import embed, evaluate, evaluate_both_geometries
 from reality_check.studies.campaign import MOST_BASELINES
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params, middles
+from reality_check.training.methods import fill_method, middle_params, middles
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import every, users_code
@@ -67,12 +67,12 @@ class _Times:
 
     build: float
     epoch: float
-    embed_one: float
+    embed_sample: float
     compare: _Comparison
 
     def evaluation(self, samples: int, geometries: int = 1, further: int = 0) -> float:
         """Embed samples and compute their metrics."""
-        return samples * self.embed_one + geometries * self.compare(samples, further)
+        return samples * self.embed_sample + geometries * self.compare(samples, further)
 
 
 def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
@@ -85,7 +85,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     started = time.process_time()  # of importing and reading, which the worker does again
     fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
     comparison = functools.cache(functools.partial(_comparison, prepared, device))
-    with _one_thread():
+    with _single_thread():
         times = every(
             functools.partial(_measure, prepared, method, device, comparison)
             for method in experiment.methods
@@ -93,9 +93,12 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     # Of baselines: trunk and embedder of every fold, and once the raw input and its components.
     networks = 1 + min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
     fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, 1))
-    measured = list(zip(experiment.methods, times, strict=True))
     least, most = (
-        fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
+        fixed
+        + sum(
+            _seconds_of(prepared, method, measured, longest)
+            for method, measured in zip(experiment.methods, times, strict=True)
+        )
         for longest in (False, True)
     )
     return CostEstimate(count_trainings(experiment), least, most)
@@ -132,7 +135,8 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
         return training.max_epochs
     two, step = experiment.two_phases(method), training.evaluate_every
     stop = step * (1 + training.patience // step + 1)
-    before = max((one.length for one in method.schedules.values()), default=0) // step * step
+    lengths = [schedule.length for schedule in method.schedules.values()]
+    before = max(lengths, default=0) // step * step
     return min(training.max_epochs, int(before) + (1 + two) * stop)
 
 
@@ -174,8 +178,8 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
     model = prepared.experiment.model_of(method)
     model = model.filled(middles(model.searched()))
     fold = prepared.splits.folds[0]
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
-    task = FoldTask(settings, model, training, training.embedding_size, 0, 0)
+    filled = fill_method(method, protocol, middle_params(method, protocol))
+    task = FoldTask(filled, model, training, training.embedding_size, 0, 0)
     searched = protocol.selects_on == "validation"
     train = prepared.dataset.subset(fold.train if searched else prepared.splits.trainval)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
@@ -205,7 +209,7 @@ def _clock(device: torch.device) -> Callable[[], float]:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def _single_thread() -> Iterator[None]:
     """As workers compute."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

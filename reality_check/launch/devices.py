@@ -46,13 +46,13 @@ def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
 
 
 def _parse(name: str) -> str:
-    found = re.fullmatch(r"(?:cuda:)?(\d+)", name)
-    if found is None and name != "cpu":
+    match = re.fullmatch(r"(?:cuda:)?(\d+)", name)
+    if match is None and name != "cpu":
         raise UsageError(
             f"{name!r} is not a device; write numbers of GPUs, such as 0,1 (or cuda:0,cuda:1), "
             "or cpu."
         )
-    return "cpu" if found is None else f"cuda:{int(found[1])}"
+    return "cpu" if match is None else f"cuda:{int(match[1])}"
 
 
 def _gpus(count: int) -> str:

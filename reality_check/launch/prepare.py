@@ -146,7 +146,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
         *(partial(check_column, name) for name in experiment.report.columns),
-        *(partial(_checked_loss, experiment, one, dataset) for one in experiment.methods),
+        *(partial(_checked_loss, experiment, method, dataset) for method in experiment.methods),
     ]
     return [checked for checked in every(checks) if checked is not None]
 
@@ -315,7 +315,7 @@ def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
             prints["data set from"] = plugin.title
     weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
     if any(weights):
-        prints["pretrained weights"] = ", ".join(one or "none" for one in weights)
+        prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
     for name, kind in _named_classes(experiment).items():
         # A trunk such as timm:resnet50.a1_in1k is no path.
         source = None if ":" in name else source_fingerprint(name, kind)

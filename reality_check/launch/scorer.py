@@ -42,16 +42,16 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
 Asked = ParamSpec("Asked")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def _once_more_if_full(
-    method: Callable[Concatenate[Scorer, Asked], Found],
-) -> Callable[Concatenate[Scorer, Asked], Found]:
+    method: Callable[Concatenate[Scorer, Asked], Result],
+) -> Callable[Concatenate[Scorer, Asked], Result]:
     """A method of the scorer that samples on a full GPU make room for."""
 
     @functools.wraps(method)
-    def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Found:
+    def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Result:
         work = functools.partial(method, scorer, *args, **kwargs)
         return once_more_if_full(scorer._prepared.device, work)
 
@@ -108,8 +108,8 @@ class Scorer:
                 for category, metrics in score(others, names, trainval.labels, None).items():
                     scores[category].update(renamed(metrics, "trainval_", names))
             if names_on("training", asked):
-                found = self._to_proxies(method, stage, trial_index, networks)
-                next(iter(scores.values())).update(found)
+                distances = self._to_proxies(method, stage, trial_index, networks)
+                next(iter(scores.values())).update(distances)
         return scores, embeddings
 
     @functools.cached_property
@@ -120,7 +120,7 @@ class Scorer:
         self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
     ) -> dict[str, float]:
         """AvgDTP, the mean over networks, each on its own training classes, which have proxies."""
-        splits, device, found = self._prepared.splits, self._prepared.device, []
+        splits, device, distances = self._prepared.splits, self._prepared.device, []
         for fold, network in enumerate(networks):
             folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
             state = checkpoints.load(folder / PROXIES)
@@ -137,8 +137,8 @@ class Scorer:
             samples = self._prepared.dataset.subset(classes)
             images = build_pipeline(samples, method.model, method.training.augmentation, device)
             x = embed_images(network, images, device)
-            found.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
-        return {"AvgDTP": fmean(found)}
+            distances.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
+        return {"AvgDTP": fmean(distances)}
 
     def keep_queries(
         self, method: PreparedMethod, stage: Stage, trial_index: int, scores: dict[str, Metrics]

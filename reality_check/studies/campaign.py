@@ -136,7 +136,7 @@ class Campaign:
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
         """The stages a method goes through; after searches that all diverged, there is no more."""
         searches = [self.study(method, Stage.SEARCH, number) for number in range(self.searches)]
-        if all(one is not None and one.is_complete() and one.best() is None for one in searches):
+        if all(study and study.is_complete() and study.best() is None for study in searches):
             return (Stage.SEARCH,)
         return self.experiment.protocol.stages
 
@@ -150,10 +150,10 @@ class Campaign:
         for work in self.ready_stages():
             work.study.release_lost()
 
-    def release_all(self, only_of_runs: bool = False) -> None:
+    def release_all(self, only_started_by_run: bool = False) -> None:
         """Free what other workers had: there is none but this one, or none that a run started."""
         for work in self.ready_stages():
-            work.study.release_all(only_of_runs)
+            work.study.release_all(only_started_by_run)
 
     def tidy(self) -> None:
         """End what is left over of complete stages: attempts that came too late, or were lost."""
@@ -198,12 +198,12 @@ class Campaign:
         category needs reproductions, they are those of that trial.
         """
         plan = self.retrained(method)
-        trials = [one.trial for one in plan[index : index + 1] if one.trial is not None]
+        trials = [item.trial for item in plan[index : index + 1] if item.trial is not None]
         if Stage.REPRODUCTIONS in self.experiment.protocol.stages:
             study = self.study(method, Stage.REPRODUCTIONS)
             assert study is not None
             runs = study.complete()
-            alike = [runs[other] for other, one in enumerate(plan) if one == plan[index]]
+            alike = [runs[other] for other, item in enumerate(plan) if item == plan[index]]
             trials = [run for run in alike if run.diverged is None]
         totals = [epoch for trial in trials for epoch in trial.fold_epochs]
         follow_ups = [epoch for trial in trials for epoch in trial.follow_up_epochs]
@@ -292,8 +292,8 @@ class Campaign:
         if Stage.SEARCH not in self.experiment.protocol.stages:
             return [{}] * self.experiment.protocol.runs
         fixed: list[dict[str, Any] | None] = []
-        for index, one in enumerate(self.retrained(method)):
-            params = None if one.trial is None else dict(one.trial.params)
+        for index, retrained in enumerate(self.retrained(method)):
+            params = None if retrained.trial is None else dict(retrained.trial.params)
             if params is not None and stage is Stage.FINAL:
                 params["epochs"], params["follow_up_epochs"] = self.final_epochs(method, index)
             fixed.append(params)

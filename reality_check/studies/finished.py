@@ -15,7 +15,7 @@ from reality_check.studies.trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
 #: What one unit of work of a stage is called.
-UNIT_NAMES = {
+TRIAL_NAMES = {
     Stage.SEARCH: "trial",
     Stage.REPRODUCTIONS: "reproduction",
     Stage.FINAL: "final run",
@@ -57,19 +57,19 @@ class Finished:
     def __str__(self) -> str:
         who = f"{self.method}: " if self.method else ""
         who += f"search {self.search + 1}, " if self.search else ""
-        unit, took = UNIT_NAMES[self.stage], f"in {duration(self.seconds)}"
+        took = f"in {duration(self.seconds)}"
         best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
             return ", ".join(part for part in (f"{who}{count} {took}", best) if part)
-        what = f"{who}{unit} {self.trial_index + 1}"
+        what = f"{who}{TRIAL_NAMES[self.stage]} {self.trial_index + 1}"
         if self.diverged is not None:
             outcome = f"diverged ({self.diverged})"
         else:
             outcome = "" if self.value is None else _percent(self.value)
-        told = " ".join(part for part in (outcome, took) if part)
+        outcome = " ".join(part for part in (outcome, took) if part)
         count = f"{self.done} of {self.wanted} done"
-        return ", ".join(part for part in (f"{what}: {told}", count, best) if part)
+        return ", ".join(part for part in (f"{what}: {outcome}", count, best) if part)
 
 
 def _percent(value: float) -> str:
@@ -103,25 +103,26 @@ class Watch:
 def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished:
     """What there is to say of a complete trial of a stage, or of the stage."""
     complete = work.study.complete()
-    one = None if index is None else complete[index]
-    earlier = {
-        number: trial
-        for number, trial in complete.items()
-        if one is None or _order(trial) <= _order(one)
-    }
     has_value = work.stage is not Stage.BASELINES
-    best = best_trial(earlier) if has_value else None
-    taken = [one] if one is not None else list(complete.values())
+    value = diverged = None
+    trials = list(complete.values())
+    if index is not None:
+        latest = complete[index]
+        diverged = latest.diverged
+        value = latest.value if has_value and diverged is None else None
+        complete = {n: trial for n, trial in complete.items() if _order(trial) <= _order(latest)}
+        trials = [latest]
+    best = best_trial(complete) if has_value else None
     return Finished(
         work.method,
         work.stage,
         work.search,
         index,
-        one.value if one is not None and has_value and one.diverged is None else None,
-        None if one is None else one.diverged,
-        sum(trial.seconds or 0.0 for trial in taken),
+        value,
+        diverged,
+        sum(trial.seconds or 0.0 for trial in trials),
         None if best is None else best.value,
-        len(earlier),
+        len(complete),
         work.study.num_trials,
         protocol.objective(work.stage),
     )

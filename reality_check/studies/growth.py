@@ -80,7 +80,7 @@ def record_step(
 
 def write_steps(steps: list[Step], out_dir: Path) -> None:
     """Keep in which steps the experiment of an output folder grew."""
-    atomic_write(_file(out_dir), json.dumps([asdict(one) for one in steps], indent=1))
+    atomic_write(_file(out_dir), json.dumps([asdict(step) for step in steps], indent=1))
 
 
 def _file(out_dir: Path) -> Path:
@@ -96,7 +96,7 @@ def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[
     sizes = [(step.settings, step.reproductions) for step in steps]
     order: dict[tuple[int, int], None] = {}
     for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
-        pairs = ((one, time) for one in range(settings) for time in range(reproductions))
+        pairs = ((setting, time) for setting in range(settings) for time in range(reproductions))
         order.update(dict.fromkeys(pairs))
     return list(order)
 
@@ -126,7 +126,7 @@ def without_growth(
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
-    names = [[method["name"] for method in one["methods"]] for one in (there, ours)]
+    names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
         plain["methods"] = [by_name[name] for name in names[0]]
@@ -150,7 +150,7 @@ def _draws_alike(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
 def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
     """The fingerprints without those of new methods."""
     code = {name: source for name, source in ours.items() if name in there or name == _WEIGHTS}
-    old, new = (set(one.get(_WEIGHTS, "none").split(", ")) for one in (there, ours))
+    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (there, ours))
     if old <= new:
         code.pop(_WEIGHTS, None)
         code.update({_WEIGHTS: there[_WEIGHTS]} if _WEIGHTS in there else {})
@@ -162,7 +162,7 @@ def describe_changes(changes: Mapping[str, Any]) -> str:
     texts = []
     for key, (old, new) in changes.items():
         if isinstance(new, list):
-            texts.append(f"{key} + {', '.join(one for one in new if one not in old)}")
+            texts.append(f"{key} + {', '.join(value for value in new if value not in old)}")
         else:
             texts.append(f"{key} from {old} to {new}")
     return ", ".join(texts)

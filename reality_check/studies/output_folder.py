@@ -201,14 +201,14 @@ def _check_empty(out_dir: Path) -> None:
 
 
 def describe_differences(
-    keys: Sequence[str], there: Any, ours: Any, places: tuple[str, str] = ("there", "here")
+    keys: Sequence[str], there: Any, ours: Any, labels: tuple[str, str] = ("there", "here")
 ) -> str:
     """In which keys two experiments differ, and the values; of many keys the first five."""
-    shown = "; ".join(_difference(key, there, ours, places) for key in keys[:5])
+    shown = "; ".join(_difference(key, there, ours, labels) for key in keys[:5])
     return shown + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
-def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str:
+def _difference(key: str, there: Any, ours: Any, labels: tuple[str, str]) -> str:
     if key == "code.dataset":
         return "the images are not the same"
     if key == "code.pretrained weights":
@@ -223,11 +223,11 @@ def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str
         return f"the code of {name} has changed"
 
     values = []
-    for experiment, where in zip((there, ours), places, strict=True):
+    for experiment, label in zip((there, ours), labels, strict=True):
         value = value_at(experiment, key, _NOT_SET)
         if key == "methods":
             value = [method.get("name") for method in value]
         if key == "storage" and isinstance(value, str):
             value = value.partition("://")[0] + "://..."
-        values.append(f"{'not set' if value is _NOT_SET else repr(value)} {where}")
+        values.append(f"{'not set' if value is _NOT_SET else repr(value)} {label}")
     return f"{key} is {' and '.join(values)}"

@@ -53,15 +53,15 @@ class Retries:
             except Exception as error:
                 if not is_passing(error):
                     raise
-                self._note_outage(error)
+                self._begin_outage(error)
             else:
-                self._note_answer()
+                self._end_outage()
                 return result
             # A generator of its own: trainings draw from the global one.
             time.sleep(pause * random.SystemRandom().uniform(0.8, 1.2))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _note_outage(self, error: Exception) -> None:
+    def _begin_outage(self, error: Exception) -> None:
         with self._lock:
             now = time.monotonic()
             if self._away_since is None:
@@ -81,7 +81,7 @@ class Retries:
                     f"{seconds / 60:.0f} minutes: {reason(error)}"
                 ) from None
 
-    def _note_answer(self) -> None:
+    def _end_outage(self) -> None:
         if self._away_since is None:
             return
         with self._lock:

@@ -165,17 +165,18 @@ def holds_study(storage: BaseStorage, name: str) -> bool:
     return True
 
 
-def same_database(one: str | None, other: str | None) -> bool:
+def same_database(first: str | None, second: str | None) -> bool:
     """Whether two URLs may lead to one database: only host, user or password differ.
 
     A tunnel has another host and port than the server behind it.
     """
-    if one is None or other is None:
+    if first is None or second is None:
         return False
-    if kind_of(one) in ("sqlite", "journal"):
-        return whole_url(one) == whole_url(other)  # older folders have paths from where they began
+    if kind_of(first) in ("sqlite", "journal"):
+        # Older folders have paths relative to the folder in which the run began.
+        return whole_url(first) == whole_url(second)
     names = {
-        (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (one, other)
+        (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (first, second)
     }
     return len(names) == 1
 

@@ -273,8 +273,6 @@ class Study:
             record_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
-        for epoch, value in result.intermediate.items():
-            trial.report(value, epoch)
         set_attributes(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
@@ -290,14 +288,15 @@ class Study:
             self._fail(trial)
         return self.trials() if lost else trials
 
-    def release_all(self, only_of_runs: bool = False) -> None:
-        """Fail all running trials: there is no other worker, so theirs are gone.
+    def release_all(self, only_started_by_run: bool = False) -> None:
+        """Fail all running trials, whose workers are gone.
 
-        Or ``only_of_runs``, those of workers that a run had started: they have ended with it.
+        Args:
+            only_started_by_run: whether to fail only those of workers that ``run`` had started.
         """
         for trial in self.trials():
             of_run = trial.worker is not None and trial.worker.get("of_run", False)
-            if trial.state == "running" and (of_run or not only_of_runs):
+            if trial.state == "running" and (of_run or not only_started_by_run):
                 self._fail(trial)
 
     def tidy(self) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseCheck, no_lease
 
 State = Literal["complete", "running", "waiting", "failed"]
@@ -93,20 +92,10 @@ class StoredTrial:
 
     @classmethod
     def of(cls, trial: FrozenTrial, made_of: Sequence[Any] = ()) -> StoredTrial:
-        """Read a trial of Optuna; ``made_of`` has by index what it would be made of now.
-
-        Raises:
-            UsageError: an older version wrote it, which kept all scores in one attribute.
-        """
-        if "scores" in trial.user_attrs:
-            raise UsageError(
-                f"trial {trial.number} of this output folder has its scores as older versions of "
-                "reality-check wrote them, which this one does not read; read the folder with the "
-                "version that wrote it, or run its experiment again into a new folder with --out."
-            )
-        noted = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
+        """Read a trial of Optuna; ``made_of`` has by index what it would be made of now."""
+        recorded = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
         state = _STATES[trial.state]
-        made, index = noted.get("made_of"), noted.get("trial_index") or 0
+        made, index = recorded.get("made_of"), recorded.get("trial_index") or 0
         return cls(
             number=trial.number,
             trial_id=trial._trial_id,
@@ -117,7 +106,7 @@ class StoredTrial:
             ended=trial.datetime_complete,
             scores=_nested(trial.user_attrs),
             superseded=made is not None and list(made_of[index : index + 1]) != [made],
-            **noted,
+            **recorded,
         )
 
     @property
@@ -221,12 +210,10 @@ class TrialResult:
     Attributes:
         value: to be maximised.
         attributes: what :class:`StoredTrial` keeps with it.
-        intermediate: by epoch, the value if it had ended there.
     """
 
     value: float
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    intermediate: Mapping[int, float] = field(default_factory=dict)
 
 
 def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[int, StoredTrial]:

@@ -12,7 +12,7 @@ from reality_check.config.described import Description
 from reality_check.config.metrics import metric_of
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import fold_folder
-from reality_check.studies.progress import unit_name
+from reality_check.studies.progress import trial_name
 from reality_check.studies.trial import StoredTrial
 
 #: A row of a curve: ``epoch``, ``loss`` and the metrics of the validation classes, by their titles.
@@ -51,7 +51,7 @@ def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
     return TrackedTrial(
         method=work.method or "without training",
         stage=work.stage.value,
-        name=unit_name(work.stage, {"trial_index": index, "search": work.search}),
+        name=trial_name(work.stage, {"trial_index": index, "search": work.search}),
         params=trial.params,
         values=dict(_values(campaign, work, trial)),
         diverged=trial.diverged,
@@ -89,11 +89,11 @@ def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]
     for row in _rows(records, "accuracies*"):
         if int(row["epoch"]) < 0:
             continue  # of the trunk without the embedder
-        found = {"epoch": float(row["epoch"])}
+        point = {"epoch": float(row["epoch"])}
         if row["~iteration~"] in losses:
-            found["loss"] = float(losses[row["~iteration~"]])
+            point["loss"] = float(losses[row["~iteration~"]])
         metrics = {name.removesuffix("_level0"): name for name in row if name.endswith("_level0")}
-        yield found | {
+        yield point | {
             metric_of(metric, described).title: float(row[name]) for metric, name in metrics.items()
         }
 

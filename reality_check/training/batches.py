@@ -74,8 +74,11 @@ class Batches:
         labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
         return images, labels
 
-    def tell_classes_per_step(self, loss: nn.Module) -> None:
-        """Tell what samples classes how many a batch has: to count them would wait for a GPU."""
+    def set_classes_per_step(self, loss: nn.Module) -> None:
+        """Give every class sampler of a loss the number of classes in a batch.
+
+        Counting them in each step would wait for the GPU.
+        """
         for part in loss.modules():
             if isinstance(part, ClassSampler):
                 part.classes_per_step = self._sampler.classes_per_batch

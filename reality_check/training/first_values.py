@@ -15,7 +15,7 @@ from reality_check.evaluation.metrics import embed, require_finite
 from reality_check.models.network import Network
 from reality_check.training.batches import Batches
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 from reality_check.training.module import TrainingModule, keeps_statistics
 from reality_check.training.strategy import BATCH_NORM
 from reality_check.utils.errors import UsageError
@@ -53,10 +53,10 @@ def fit_first_values(
 
 
 def check_first_values(
-    settings: MethodSettings, network: Network, loss: nn.Module, training: Training
+    filled: FilledMethod, network: Network, loss: nn.Module, training: Training
 ) -> None:
     """Make sure that there is something to fit."""
-    wanted, name = settings.before_training, f"method {settings.name!r}: before_training"
+    wanted, name = filled.before_training, f"method {filled.name!r}: before_training"
     if wanted.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(
             f"{name}.proxies: class_means needs a loss with set_proxies_to_class_means(embeddings, "

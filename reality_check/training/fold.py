@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import GpuSettings, Training
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FoldTask:
         sign: -1 where its lowest value is the best: values are then minus the metric.
     """
 
-    settings: MethodSettings
+    settings: FilledMethod
     model: Model
     training: Training
     embedding_size: int
@@ -106,7 +106,7 @@ class FoldResult:
         cut_short: the phases that ended at their best epoch because none more was allowed.
         seconds: wall time, training and evaluation.
         curve: one row per evaluation, see
-            :class:`reality_check.training.progress.FoldProgress`.
+            :class:`reality_check.training.fold_progress.FoldProgress`.
         remarks: what was not done as asked for, though the result is as good.
     """
 

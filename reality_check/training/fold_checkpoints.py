@@ -1,7 +1,7 @@
 """The checkpoints of a fold run: its latest two states, its best ones, and how it ended.
 
 A state is a mapping of ``task`` (its fingerprint), ``finished``, ``progress`` (see
-:class:`reality_check.training.progress.FoldProgress`) and whatever else the trainer restores.
+:class:`reality_check.training.fold_progress.FoldProgress`) and whatever else the trainer restores.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _ANY_CLASSES = 100
 
 
 @dataclass(frozen=True)
-class SecondPhaseSettings:
+class FilledSecondPhase:
     """What changes in the second phase; all values are numbers."""
 
     arguments: dict[str, float]
@@ -43,7 +43,7 @@ class SecondPhaseSettings:
 
 
 @dataclass(frozen=True)
-class MethodSettings:
+class FilledMethod:
     """One method with every searched value filled in: what one fold run needs of it."""
 
     name: str
@@ -54,7 +54,7 @@ class MethodSettings:
     learning_rates: dict[str, float]
     loss_weight_decay: float
     normalize_embeddings: bool
-    second_phase: SecondPhaseSettings | None = None
+    second_phase: FilledSecondPhase | None = None
     schedules: dict[str, ValueSchedule] = field(default_factory=dict)
     before_training: BeforeTraining = field(default_factory=BeforeTraining)
     params: dict[str, Any] = field(default_factory=dict)
@@ -68,8 +68,8 @@ def search_space(
     Args:
         model: that the method trains, whose embedder may be searched too.
     """
-    found = dict(find_searched(_tunable(method, protocol, model), ""))
-    return dict(sorted({**found, **(model.searched() if model else {})}.items()))
+    searched = dict(find_searched(_tunable(method, protocol, model), ""))
+    return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
 
 def check_start(method: Method, first: Method, protocol: Protocol) -> None:
@@ -138,9 +138,9 @@ def _holds(value: Searched, number: Any) -> bool:
     return is_number(number) and value.low <= number <= value.high
 
 
-def fill_settings(
+def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
-) -> MethodSettings:
+) -> FilledMethod:
     """Fill the sampled values into a method: those of :func:`search_space` with that model."""
     values = fill_in(_tunable(method, protocol, model), "", params)
     second = values["phase2"]
@@ -148,7 +148,7 @@ def fill_settings(
         second["loss_lr_factor"] = second["lr_factor"]
     decay = method.loss_weight_decay
     optimizers = _training(method, protocol).optimizers
-    return MethodSettings(
+    return FilledMethod(
         name=method.name,
         loss=method.loss,
         arguments=values["arguments"],
@@ -157,9 +157,10 @@ def fill_settings(
         learning_rates=values["learning_rates"],
         loss_weight_decay=optimizers.loss.weight_decay if decay is None else decay,
         normalize_embeddings=method.normalize_embeddings,
-        second_phase=SecondPhaseSettings(**second) if second else None,
+        second_phase=FilledSecondPhase(**second) if second else None,
         schedules={
-            name: ValueSchedule.model_validate(one) for name, one in values["schedules"].items()
+            name: ValueSchedule.model_validate(schedule)
+            for name, schedule in values["schedules"].items()
         },
         before_training=method.before_training,
         params=dict(params),
@@ -195,7 +196,7 @@ def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[st
         "arguments": method.arguments,
         "miner": method.miner,
         "learning_rates": rates,
-        "schedules": {name: dict(one) for name, one in method.schedules.items()},
+        "schedules": {name: dict(schedule) for name, schedule in method.schedules.items()},
         "phase2": _second_phase(method, protocol),
     }
 
@@ -217,7 +218,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 def has_parameters(method: Method, protocol: Protocol) -> bool:
     """Whether the loss has parameters of its own, so that their learning rate matters."""
     arguments = middles(dict(find_searched(method.arguments, "arguments")))
-    settings = MethodSettings(
+    filled = FilledMethod(
         name=method.name,
         loss=method.loss,
         arguments=fill_in(method.arguments, "arguments", arguments),
@@ -228,33 +229,33 @@ def has_parameters(method: Method, protocol: Protocol) -> bool:
         normalize_embeddings=True,
     )
     size = _training(method, protocol).embedding_size
-    return any(p.requires_grad for p in build_loss(settings, _ANY_CLASSES, size).parameters())
+    return any(p.requires_grad for p in build_loss(filled, _ANY_CLASSES, size).parameters())
 
 
-def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) -> torch.nn.Module:
+def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> torch.nn.Module:
     """Construct the loss of a method for so many training classes.
 
     Raises:
         UsageError: the class cannot be found or refuses its arguments, or is no module; or a value
             of the second phase is not what the class keeps of an argument.
     """
-    what = f"method {settings.name!r}: loss {settings.loss}"
+    what = f"method {filled.name!r}: loss {filled.loss}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
-    cls = find_class(settings.loss, "loss")
+    cls = find_class(filled.loss, "loss")
     if not inspect.isclass(cls):
         what += " (a function that makes the loss, which is called with embeddings and labels)"
-    loss = build(cls, settings.arguments, what, extra)
+    loss = build(cls, filled.arguments, what, extra)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
             f"{what} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
             f"got {type(loss).__name__}."
         )
-    second = settings.second_phase
+    second = filled.second_phase
     replaced = set(second.arguments if second else ()) & set(constructor_arguments(cls)[0])
     if second is not None and replaced and not hasattr(loss, "set_phase"):
         values = {name: second.arguments[name] for name in sorted(replaced)}
         with torch.random.fork_rng(devices=[]):
-            later = build(cls, {**settings.arguments, **values}, f"{what}, second phase", extra)
+            later = build(cls, {**filled.arguments, **values}, f"{what}, second phase", extra)
         _check_kept(later, values, what)
     return loss
 
@@ -275,19 +276,19 @@ def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -
 
 
 def build_miner(
-    settings: MethodSettings, num_classes: int, embedding_size: int
+    filled: FilledMethod, num_classes: int, embedding_size: int
 ) -> torch.nn.Module | None:
     """Construct the miner of a method, if it has one."""
-    if settings.miner is None:
+    if filled.miner is None:
         return None
-    arguments = {key: value for key, value in settings.miner.items() if key != "class"}
-    name = str(settings.miner["class"])
-    what = f"method {settings.name!r}: miner {name}"
+    arguments = {key: value for key, value in filled.miner.items() if key != "class"}
+    name = str(filled.miner["class"])
+    what = f"method {filled.name!r}: miner {name}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
     return build(find_class(name, "miner"), arguments, what, extra)
 
 
-def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> None:
+def enter_second_phase(loss: torch.nn.Module, second: FilledSecondPhase) -> None:
     """Give the loss its second-phase values.
 
     Losses with ``set_phase(**values)`` (all of ``pml_extensions``) are told; on others the numeric

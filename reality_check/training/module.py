@@ -14,7 +14,7 @@ from reality_check.models.network import Network, autocast, build_network
 from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
-    SecondPhaseSettings,
+    FilledSecondPhase,
     build_loss,
     build_miner,
     enter_second_phase,
@@ -38,7 +38,7 @@ class TrainingModule:
         device: torch.device,
         strategy: Strategy | None = None,
     ) -> None:
-        settings, self.training = task.settings, task.training
+        filled, self.training = task.settings, task.training
         self.device = device
         self.strategy = strategy or Strategy()
         gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
@@ -51,12 +51,12 @@ class TrainingModule:
         if self.training.freeze_batchnorm == "with_affine":
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
-        self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
-        self.scheduled = ScheduledValues(self.loss, settings.schedules, self.training.max_epochs)
-        self.miner = build_miner(settings, num_classes, task.embedding_size)
+        self.loss = build_loss(filled, num_classes, task.embedding_size).to(device)
+        self.scheduled = ScheduledValues(self.loss, filled.schedules, self.training.max_epochs)
+        self.miner = build_miner(filled, num_classes, task.embedding_size)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
-        self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
+        self.optimizers = build_optimizers(self.network, self.loss, filled, self.training)
         self._rates = {
             name: [float(group["lr"]) for group in optimizer.param_groups]
             for name, optimizer in self.optimizers.items()
@@ -198,7 +198,7 @@ class TrainingModule:
         """The precision of the network's forward pass."""
         return autocast(self.device, self.training.autocast)
 
-    def enter_second_phase(self, second: SecondPhaseSettings | None) -> None:
+    def enter_second_phase(self, second: FilledSecondPhase | None) -> None:
         """Change the loss's values and the learning rates."""
         if second is None:
             return

@@ -94,8 +94,8 @@ def _attributes(part: Any) -> dict[str, Any]:
 
 def _is_taken(part: Any, name: str) -> bool:
     """Whether something that is not plain, such as a parameter, has that name by now."""
-    places = ("__dict__", "_parameters", "_buffers", "_modules")
-    return any(name in getattr(part, place, ()) for place in places)
+    namespaces = ("__dict__", "_parameters", "_buffers", "_modules")
+    return any(name in getattr(part, namespace, ()) for namespace in namespaces)
 
 
 def _packed(value: Any) -> Any:
@@ -134,13 +134,15 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
     return {key: _unpacked(element, device) for key, element in content.items()}
 
 
-def _same(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
+def _same(first: Any, second: Any) -> bool:
+    if type(first) is not type(second):
         return False
-    if isinstance(one, Tensor):
-        return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+    if isinstance(first, Tensor):
+        alike = first.dtype == second.dtype and first.device == second.device
+        return alike and torch.equal(first, second)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_same, first, second))
+    if isinstance(first, dict):
+        same_keys = first.keys() == second.keys()
+        return same_keys and all(_same(first[key], second[key]) for key in first)
+    return bool(first == second)

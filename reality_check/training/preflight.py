@@ -31,13 +31,13 @@ from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
 from reality_check.training.methods import (
-    MethodSettings,
+    FilledMethod,
     build_loss,
     build_miner,
     check_start,
     check_warm_start,
     enter_second_phase,
-    fill_settings,
+    fill_method,
     middles,
     search_space,
 )
@@ -85,18 +85,18 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     """
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
-    space, found = search_space(method, protocol, model), []
+    space, checks = search_space(method, protocol, model), []
     sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
         with _naming(method, change):
-            settings = fill_settings(method, protocol, middles(space) | change, model)
+            filled = fill_method(method, protocol, middles(space) | change, model)
             for width in sizes if not change else [size]:
-                found.append(_run_once(experiment, method, settings, width, num_classes))
+                checks.append(_run_once(experiment, method, filled, width, num_classes))
             # At the ends of a range, random embeddings may well be too far apart for a gradient.
             chosen = change and all(isinstance(space[name], Choices) for name in change)
-            if chosen and found[-1].problem and not found[0].problem:
-                raise UsageError(found[-1].problem)
-    return found[0]
+            if chosen and checks[-1].problem and not checks[0].problem:
+                raise UsageError(checks[-1].problem)
+    return checks[0]
 
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
@@ -104,9 +104,9 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
-        one | other
-        for one, other in itertools.combinations(single, 2)
-        if len(choices & {*one, *other}) == 2
+        first | second
+        for first, second in itertools.combinations(single, 2)
+        if len(choices & {*first, *second}) == 2
     ]
     return [{}, *single, *(pairs if len(pairs) <= _FEW else [])]
 
@@ -128,7 +128,7 @@ def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
 def _run_once(
     experiment: Experiment,
     method: Method,
-    settings: MethodSettings,
+    filled: FilledMethod,
     size: int,
     num_classes: int | None,
 ) -> LossCheck:
@@ -138,7 +138,7 @@ def _run_once(
     classes = max(training.batch_size // each, 1)
     # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
     of_loss = max(num_classes or 2, classes, 2)
-    loss, miner = build_loss(settings, of_loss, size), build_miner(settings, of_loss, size)
+    loss, miner = build_loss(filled, of_loss, size), build_miner(filled, of_loss, size)
     spread = torch.linspace(0, of_loss - 1, classes).round().long()
     labels = spread.repeat_interleave(each)
     leaf = torch.randn(classes * each, size).requires_grad_()
@@ -150,11 +150,11 @@ def _run_once(
         # As in training, the embeddings are no leaf: losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
-    scheduled = ScheduledValues(loss, settings.schedules, training.max_epochs)
+    scheduled = ScheduledValues(loss, filled.schedules, training.max_epochs)
     for epoch in (0, training.max_epochs):
         scheduled.set(epoch, 1)
-    if settings.second_phase is not None:
-        enter_second_phase(loss, settings.second_phase)
+    if filled.second_phase is not None:
+        enter_second_phase(loss, filled.second_phase)
     return _loss_check(method, loss, leaf, value)
 
 
@@ -276,20 +276,20 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
         for change in reversed(changes(searched)):
-            filled = model.filled(middles(searched) | change)
-            network = build_network(filled, shape, size, seed=0)
+            fixed_model = model.filled(middles(searched) | change)
+            network = build_network(fixed_model, shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(filled, shape, size * protocol.split.folds, seed=0)
+            build_network(fixed_model, shape, size * protocol.split.folds, seed=0)
         for method in methods:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
             for change in changes(space):
                 with _naming(method, change):
-                    settings = fill_settings(method, protocol, middles(space) | change, model)
-                    loss = build_loss(settings, classes, size)
+                    filled = fill_method(method, protocol, middles(space) | change, model)
+                    loss = build_loss(filled, classes, size)
                     _check_retrieved(loss, network)
-                    check_first_values(settings, network, loss, training)
-                    build_optimizers(network, loss, settings, training)
+                    check_first_values(filled, network, loss, training)
+                    build_optimizers(network, loss, filled, training)
 
 
 def _check_trunk_rate(
@@ -340,7 +340,8 @@ def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[M
 
 def with_trials(experiment: Experiment) -> Experiment:
     """The same with the trials of each method, where they are counted by what it searches."""
-    each, protocol = experiment.protocol.search.trials_per_parameter, experiment.protocol
+    protocol = experiment.protocol
+    each = protocol.search.trials_per_parameter
     if each is None:
         return experiment
     methods = []

@@ -22,7 +22,7 @@ from reality_check.data.sanity import copies
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import input_shape
-from reality_check.training.methods import MethodSettings, fill_settings
+from reality_check.training.methods import FilledMethod, fill_method
 from reality_check.utils.errors import UsageError
 
 
@@ -48,9 +48,9 @@ class PreparedMethod:
         """Of a network: the final one is as wide as the ensemble."""
         return self.training.embedding_size * self.protocol.split.folds // self.networks(stage)
 
-    def settings(self, params: Mapping[str, Any]) -> MethodSettings:
+    def filled(self, params: Mapping[str, Any]) -> FilledMethod:
         """The method with its sampled values."""
-        return fill_settings(self.method, self.protocol, params, self.model)
+        return fill_method(self.method, self.protocol, params, self.model)
 
 
 class PreparedExperiment:
@@ -86,10 +86,10 @@ class PreparedExperiment:
     def _methods(self) -> dict[str, PreparedMethod]:
         experiment = self.experiment
         return {
-            one.name: PreparedMethod(
-                one, experiment.model_of(one), experiment.training_of(one), self.protocol
+            method.name: PreparedMethod(
+                method, experiment.model_of(method), experiment.training_of(method), self.protocol
             )
-            for one in experiment.methods
+            for method in experiment.methods
         }
 
     def method(self, name: str) -> PreparedMethod:
@@ -102,7 +102,7 @@ class PreparedExperiment:
         Where the size of the head is searched, those of its default.
         """
         counts: dict[str, tuple[int, int]] = {}  # of trunk and embedder: methods share networks
-        found = {}
+        parameters = {}
         for name, method in self._methods.items():
             model, training = method.model.filled({}), method.training
             shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
@@ -112,8 +112,8 @@ class PreparedExperiment:
                 counts[key] = _count(network.trunk), _count(network.embedder)
             rate = method.method.learning_rates.trunk
             rate = training.optimizers.trunk.lr if rate is None else rate
-            found[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
-        return found
+            parameters[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
+        return parameters
 
     def input_shape(self, method: str) -> InputShape:
         """What that method's networks get of a sample."""
@@ -180,27 +180,10 @@ def pick_device(name: str) -> torch.device:
         name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     )
     if device.type == "cuda" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        return _gpu_of_this_rank(name, device)
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
             f"device {name!r} is not here; this machine has {torch.cuda.device_count()} CUDA "
             "devices. Write device: auto or cpu."
         )
     return device
-
-
-def _gpu_of_this_rank(name: str, device: torch.device) -> torch.device:
-    """What torchrun's processes, who know their number on this machine, take for their GPU."""
-    count = torch.cuda.device_count()
-    rank, size = (int(os.environ.get(f"LOCAL_{key}", "0")) for key in ("RANK", "WORLD_SIZE"))
-    if device.index is not None:
-        raise UsageError(
-            f"device {name!r} is one GPU, but the processes that train a network together need one "
-            "each; write device: cuda, and choose them by --devices."
-        )
-    if rank >= count:
-        raise UsageError(
-            f"{max(size, rank + 1)} processes train each network together, but this machine has "
-            f"{count} GPUs; write --processes-per-network {count}, or device: cpu."
-        )
-    return torch.device("cuda", rank)

@@ -25,9 +25,9 @@ from reality_check.training.batches import Batches
 from reality_check.training.first_values import fit_first_values
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.fold_checkpoints import FoldCheckpoints, State
+from reality_check.training.fold_progress import FoldProgress
 from reality_check.training.module import TrainingModule
 from reality_check.training.plain_attributes import PlainAttributes
-from reality_check.training.progress import FoldProgress
 from reality_check.training.records import FoldRecords, recordable_attributes
 from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
@@ -132,7 +132,7 @@ class Trainer:
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
         )
-        self.batches.tell_classes_per_step(self.loss)
+        self.batches.set_classes_per_step(self.loss)
         if self.validation is not None:
             self.validation_images = Pipeline(self.validation, augmentation, shape, self.device)
         self.progress = FoldProgress(task)
