@@ -1,4 +1,4 @@
-"""What an experiment will take on this machine, from a few steps of each method."""
+"""Estimates how long an experiment takes on this machine, from a few steps of each method."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _Comparison = Callable[[int, int], float]
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What an experiment takes, in seconds of one worker, from the command to the report.
+    """The duration of an experiment with one worker, from the command to the report, in seconds.
 
     Attributes:
-        trainings: how many, search, reproductions and complete.
+        trainings: number of networks that are trained, over all stages.
         least: if every training stopped as early as its patience lets it.
         most: if every training used all its epochs.
     """
@@ -57,13 +57,13 @@ class CostEstimate:
 
     @property
     def seconds(self) -> float:
-        """Between both."""
+        """The middle of ``least`` and ``most``."""
         return (self.least + self.most) / 2
 
 
 @dataclass(frozen=True)
 class _Times:
-    """Seconds, measured: of building a network, an epoch, and evaluating so many samples."""
+    """Measured seconds of building a network, of an epoch, and of evaluating samples."""
 
     build: float
     epoch: float
@@ -71,7 +71,7 @@ class _Times:
     compare: _Comparison
 
     def evaluation(self, samples: int, geometries: int = 1, further: int = 0) -> float:
-        """Embed samples and compute their metrics."""
+        """Return the seconds of embedding samples and computing their metrics."""
         return samples * self.embed_sample + geometries * self.compare(samples, further)
 
 
@@ -107,7 +107,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
 def _seconds_of(
     prepared: PreparedExperiment, method: Method, times: _Times, longest: bool
 ) -> float:
-    """All stages of a method, with the most or the fewest epochs."""
+    """Return the seconds of all stages of a method, with the most or the fewest epochs."""
     protocol, experiment = prepared.protocol, prepared.experiment
     training, folds = experiment.training_of(method), protocol.split.folds
     epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
@@ -129,7 +129,7 @@ def _seconds_of(
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:
-    """Epochs of a training whose first evaluation of each phase is its best."""
+    """Return the epochs of a training whose first evaluation of each phase is the best."""
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
@@ -173,7 +173,7 @@ def _measure(
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
-    """The training of the first fold, as a search would begin it."""
+    """Return the trainer of the first fold, as a search would create it."""
     protocol, training = prepared.protocol, prepared.experiment.training_of(method)
     model = prepared.experiment.model_of(method)
     model = model.filled(middles(model.searched()))
@@ -186,7 +186,10 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
 
 
 def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -> _Comparison:
-    """Seconds of the metrics of one geometry, by samples and whether with the further ones."""
+    """Return a function of a number of samples, and of whether further metrics are computed.
+
+    It returns the seconds of computing the metrics in one geometry.
+    """
     protocol = prepared.protocol
     extra = names_on("test", protocol.final_metrics)
     chosen_by = [] if protocol.selects_by in METRICS else [protocol.selects_by]
@@ -204,13 +207,13 @@ def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """Seconds of computing on a CPU, which other work on the machine makes no longer."""
+    """Return a clock: CPU time on a CPU, which other processes do not affect; else wall time."""
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
 @contextlib.contextmanager
 def _single_thread() -> Iterator[None]:
-    """As workers compute."""
+    """Compute with one thread meanwhile, as workers do."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -220,7 +223,7 @@ def _single_thread() -> Iterator[None]:
 
 
 def _seconds_each(do: Callable[[], object], seconds: Callable[[], float]) -> float:
-    """Seconds of one call, the mean of as many as fit into a moment."""
+    """Return the mean seconds of a call, over as many calls as fit into a moment."""
     started, calls = seconds(), 0
     while calls < _STEPS and (calls == 0 or seconds() - started < _TIMING_SECONDS):
         do()

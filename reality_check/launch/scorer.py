@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 def _once_more_if_full(
     method: Callable[Concatenate[Scorer, Asked], Result],
 ) -> Callable[Concatenate[Scorer, Asked], Result]:
-    """A method of the scorer that samples on a full GPU make room for."""
+    """Have a method of the scorer retried as :func:`once_more_if_full` does."""
 
     @functools.wraps(method)
     def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Result:
@@ -119,7 +119,7 @@ class Scorer:
     def _to_proxies(
         self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
     ) -> dict[str, float]:
-        """AvgDTP, the mean over networks, each on its own training classes, which have proxies."""
+        """Return AvgDTP: the mean over networks, each on its own training classes."""
         splits, device, distances = self._prepared.splits, self._prepared.device, []
         for fold, network in enumerate(networks):
             folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
@@ -150,7 +150,7 @@ class Scorer:
 
     @_once_more_if_full
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
-        """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw input too."""
+        """Score untrained networks, as means over folds; trial 0 has the raw input too."""
         prepared, protocol = self._prepared, self._prepared.protocol
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         model, training = prepared.experiment.model, protocol.training
@@ -179,7 +179,7 @@ class Scorer:
         }
 
     def _networks(self, method: PreparedMethod, stage: Stage, trial_index: int) -> list[Network]:
-        """The kept networks of a reproduction: one a fold, or one wide network."""
+        """Load the networks of a reproduction: one for each fold, or one wide network."""
         shape = self._prepared.input_shape(method.name)
         return [
             load_kept(self._out_dir, method, (stage, trial_index, fold), shape)
@@ -187,7 +187,7 @@ class Scorer:
         ]
 
     def _images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
-        """Some classes as evaluation with that model and training sees them; made once."""
+        """Return the evaluation images of some classes for a model and a training; cached."""
         seen = None
         if isinstance(images, ImageSet):
             seen = preprocessing(model, images.images.channels)
@@ -202,7 +202,7 @@ class Scorer:
 def load_kept(
     out_dir: Path, method: PreparedMethod, which: tuple[Stage, int, int], shape: InputShape
 ) -> Network:
-    """A network that a trial kept.
+    """Load a network of a trial.
 
     Args:
         which: its stage, the number of the reproduction, and the fold.
@@ -213,5 +213,5 @@ def load_kept(
 
 
 def network_seed(seed: int, kind: str, trial_index: int, fold: int) -> int:
-    """The same for all methods, so that they are compared on common seeds; a control has others."""
+    """Return the seed of a network, which is the same for all methods; a control has others."""
     return derive(seed, kind, trial_index, fold, "network")

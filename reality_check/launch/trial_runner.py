@@ -1,4 +1,4 @@
-"""Does one trial: trains its networks, scores them, and says what the storage is to keep."""
+"""Runs a trial: trains its networks, scores them, and returns what the storage keeps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 
 class TrialRunner:
-    """Does trials of any stage in one output folder.
+    """Runs trials of any stage in an output folder.
 
     Args:
         folds_at_once: how many folds of a trial train at a time, in processes of their own.
@@ -68,7 +68,7 @@ class TrialRunner:
         self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
 
     def resources(self, stage: Stage) -> dict[str, Any]:
-        """On what device a trial is done, and by how many processes (on GPUs: how many)."""
+        """Return the device of a trial, and its number of processes, or of GPUs."""
         device = self.prepared.device
         alone = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
@@ -134,7 +134,7 @@ class TrialRunner:
 
     @functools.cached_property
     def executor(self) -> FoldExecutor:
-        """Who trains the networks of a trial."""
+        """The executor that trains the networks of a trial; created when it is first used."""
         prepared = self.prepared
         if self._folds_at_once == 1 or self.strategy.size > 1:
             return SerialExecutor(prepared.dataset, prepared.device, self.strategy)
@@ -169,7 +169,7 @@ class TrialRunner:
         return TrialResult(scores["complete"][PRIMARY], {"scores": scores, "epochs": result.epoch})
 
     def _on_trainval(self, trial: _Trial) -> FoldResult:
-        """Train for a number of epochs that is known before."""
+        """Train for a fixed number of epochs."""
         params = dict(trial.params)
         epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
         filled = trial.method.filled(params)
@@ -189,7 +189,7 @@ class TrialRunner:
         return self._train_alone(trial, task, self.prepared.splits.test)
 
     def _result(self, results: list[FoldResult], **more: Any) -> TrialResult:
-        """What a trial of several folds found: its value is their mean."""
+        """Return the result of a trial, whose value is the mean over its folds."""
         metric = self._selects
         attributes = {
             "fold_values": [result.value for result in results],

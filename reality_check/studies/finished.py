@@ -1,4 +1,4 @@
-"""Lines about work as it is finished: a trial, a reproduction, a stage, with the best so far."""
+"""Log lines about finished trials, reproductions and stages, with the best value so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
-#: What one unit of work of a stage is called.
+#: What a trial of each stage is called.
 TRIAL_NAMES = {
     Stage.SEARCH: "trial",
     Stage.REPRODUCTIONS: "reproduction",
@@ -25,7 +25,7 @@ TRIAL_NAMES = {
 
 @dataclass(frozen=True)
 class Finished:
-    """A trial of a stage that is complete, or a stage of which all are.
+    """A complete trial, or a stage whose trials are all complete.
 
     Attributes:
         method: ``""`` for the baselines.
@@ -50,7 +50,7 @@ class Finished:
     metric: str
 
     def plain(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """Return it as an event, for a line of JSON."""
         kind = "stage_complete" if self.trial_index is None else "trial_complete"
         return {"event": kind, **dataclasses.asdict(self)}
 
@@ -77,14 +77,14 @@ def _percent(value: float) -> str:
 
 
 class Watch:
-    """Finds out what has been finished since it looked last."""
+    """Finds the trials and stages that have been finished since the last call."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
         self._known: set[tuple[str, Stage, int, int | None]] = set()
 
     def news(self) -> Iterator[Finished]:
-        """What is new, in the order in which it was finished; at first, all there is."""
+        """Yield what was finished since the last call, in order; the first time, everything."""
         for work in self._campaign.ready_stages():
             complete = sorted(work.study.complete().items(), key=lambda item: _order(item[1]))
             for index, _ in complete:
@@ -101,7 +101,7 @@ class Watch:
 
 
 def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished:
-    """What there is to say of a complete trial of a stage, or of the stage."""
+    """Describe a complete trial of a stage, or the stage if ``index`` is ``None``."""
     complete = work.study.complete()
     has_value = work.stage is not Stage.BASELINES
     value = diverged = None
@@ -129,10 +129,10 @@ def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished
 
 
 def _order(trial: StoredTrial) -> tuple[float, int]:
-    """When it was complete."""
+    """Return a key that sorts complete trials by time."""
     return (0.0 if trial.ended is None else trial.ended.timestamp()), trial.number
 
 
 def stamped(text: object) -> str:
-    """A line with the time of day."""
+    """Return a line with date and time in front."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"

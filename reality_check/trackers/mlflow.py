@@ -57,7 +57,7 @@ class MLflowTracker:
         """All is sent."""
 
     def _forget(self, name: str) -> None:
-        """Delete what was sent under that name before: the trial was done again since."""
+        """Delete the runs of that name: the trial has been repeated."""
         where = f"attributes.run_name = '{name}'"
         for run in self._client.search_runs([self._experiment], where):
             self._client.delete_run(run.info.run_id)

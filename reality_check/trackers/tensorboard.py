@@ -1,4 +1,4 @@
-"""TensorBoard: a run for each training, with its curve, hyper-parameters and what came of it."""
+"""TensorBoard: a run for each training, with its curve, hyper-parameters and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A finished trial with its curves, as trackers are told of it."""
+"""A finished trial with its curves, as trackers receive it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TrackedTrial:
         method: as the experiment names it; ``without training`` for the rows of that kind.
         stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
         name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
-        values: what came of it, by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
+        values: its results by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
             are fractions. Empty if it diverged.
         diverged: why, if it did.
         curves: of each fold, a row per evaluation in the order of epochs.
@@ -46,7 +46,7 @@ class TrackedTrial:
 
 
 def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
-    """A complete trial of a stage, with the curves in its folder."""
+    """Return a complete trial of a stage, with the curves of its folder."""
     trial = work.study.complete()[index]
     return TrackedTrial(
         method=work.method or "without training",
@@ -84,7 +84,7 @@ def _fold_folders(out_dir: Path, work: StageWork, index: int) -> Iterator[Path]:
 
 
 def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]:
-    """The evaluations of a network's training, of the untrained network (epoch 0) on."""
+    """Yield the evaluations of a training, from the untrained network (epoch 0) on."""
     losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
     for row in _rows(records, "accuracies*"):
         if int(row["epoch"]) < 0:

@@ -1,8 +1,8 @@
 """Loss and gradients by a CUDA graph: the operations of a step, recorded once and started as one.
 
 A graph repeats what was recorded, with the same memory and the same numbers of Python. A step that
-waits, uploads something, or changes anything but tensors in their places would be repeated wrongly,
-and without an error. So a graph is used only where the first steps, taken both ways, agree.
+waits, uploads something, or changes anything but tensors in place would be repeated wrongly without
+an error. So a graph is used only if the first steps, taken both ways, agree.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CapturedStep:
         self._seen, self._checks = 0, 0
 
     def give_up(self, why: str) -> None:
-        """Take plain steps from now on."""
+        """Take plain steps from now on, and log why."""
         self.forget()
         self.why_not = why
         _log_once(why)
@@ -90,7 +90,7 @@ class CapturedStep:
         return self._repeat(images, labels).clone()
 
     def _beside(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A step on the stream of the recording, where torch prepares what that may not do."""
+        """Take a step on the stream of the recording, which torch prepares by it."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -99,7 +99,7 @@ class CapturedStep:
         return value
 
     def _watched(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A plain step; whatever a graph would repeat wrongly ends the attempt."""
+        """Take a plain step, and give up if a graph would repeat it wrongly."""
         attributes = PlainAttributes(self._parts, self._device)
         numbers, tensors = _host_random_states(), dict(self._tensors())
         watch = _Watch()
@@ -143,7 +143,7 @@ class CapturedStep:
             self._gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
 
     def _repair_random_numbers(self) -> None:
-        """Some versions of torch refuse random numbers after a recording that failed."""
+        """Restore random numbers, which some versions of torch refuse after a failed recording."""
         try:
             torch.rand(1, device=self._device)
         except RuntimeError:
@@ -162,7 +162,7 @@ class CapturedStep:
         return self._value
 
     def _both_ways(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A plain step, from the same state as one by the graph, of which nothing remains."""
+        """Take a step by the graph and, from the same state, a plain one, whose result stays."""
         buffers = [b for part in self._parts.values() for b in part.buffers()]
         before, numbers = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
         repeated = self._outcome(self._repeat(images, labels))
@@ -182,7 +182,7 @@ class CapturedStep:
         return value
 
     def _outcome(self, value: Tensor) -> dict[str, list[Tensor]]:
-        """Copies of all that a step leaves behind."""
+        """Return copies of all values that a step computes or changes."""
         outcome = {"loss's values": [value.clone()]}
         for name, part in self._parts.items():
             gradients = [p.grad for p in part.parameters() if p.grad is not None]
@@ -195,7 +195,7 @@ class CapturedStep:
             yield from part.parameters()
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers by name."""
+        """Yield parameters and buffers by name."""
         for owner, part in self._parts.items():
             yield from (*part.named_parameters(owner), *part.named_buffers(owner))
 
@@ -238,7 +238,7 @@ class _Watch(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _waits() -> Iterator[list[str]]:
-    """Collect what the host waits for meanwhile; the list is complete at the end."""
+    """Collect warnings about waiting for the GPU; the list is complete at the end."""
     waits: list[str] = []
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""What is fitted to the training images before the first step of a training."""
+"""Fits initial values to the training images before the first step."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from reality_check.utils.spread import evenly_spread
 def fit_first_values(
     task: FoldTask, module: TrainingModule, samples: SampleSet, batches: Batches
 ) -> None:
-    """Fit what the model and the method want fitted; each step uses the ones before it.
+    """Fit the initial values that the model and the method ask for, in order.
 
     Raises:
-        UsageError: there is nothing that could be fitted.
+        UsageError: PCA cannot be fitted.
         Diverged: an embedding is not finite.
     """
     embedder, wanted = task.model.embedder, task.settings.before_training
@@ -55,7 +55,7 @@ def fit_first_values(
 def check_first_values(
     filled: FilledMethod, network: Network, loss: nn.Module, training: Training
 ) -> None:
-    """Make sure that there is something to fit."""
+    """Make sure that the requested initial values can be fitted."""
     wanted, name = filled.before_training, f"method {filled.name!r}: before_training"
     if wanted.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(

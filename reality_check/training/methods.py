@@ -1,4 +1,4 @@
-"""From a method of the configuration and sampled hyper-parameters to a loss and a miner."""
+"""Builds a loss and a miner of a method and its sampled hyper-parameters."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from reality_check.config.values import (
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: What the names of learning rates of a part of the loss begin with.
+#: Prefix of the learning rates of parts of the loss.
 LOSS_PART = "loss."
-#: Training classes of a loss that is only looked at, where the data set is not known.
+#: Training classes of a loss that is only inspected, where the data set is not known.
 _ANY_CLASSES = 100
 
 
 @dataclass(frozen=True)
 class FilledSecondPhase:
-    """What changes in the second phase; all values are numbers."""
+    """The second phase of a method, with every searched value filled in."""
 
     arguments: dict[str, float]
     factors: dict[str, float]
@@ -44,7 +44,7 @@ class FilledSecondPhase:
 
 @dataclass(frozen=True)
 class FilledMethod:
-    """One method with every searched value filled in: what one fold run needs of it."""
+    """A method with every searched value filled in, as fold runs train with it."""
 
     name: str
     loss: str
@@ -63,7 +63,7 @@ class FilledMethod:
 def search_space(
     method: Method, protocol: Protocol, model: Model | None = None
 ) -> dict[str, Searched]:
-    """Everything that is searched for a method, by dotted name, in a fixed order.
+    """Return the searched parameters of a method by dotted name, in a fixed order.
 
     Args:
         model: that the method trains, whose embedder may be searched too.
@@ -73,7 +73,7 @@ def search_space(
 
 
 def check_start(method: Method, first: Method, protocol: Protocol) -> None:
-    """Make sure that the winner of one method's search can be a trial of another one's.
+    """Make sure that the winner of a method's search can be a trial of another method.
 
     Args:
         method: that starts from the other one.
@@ -115,7 +115,7 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
 
 
 def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
-    """Make sure that the given values of a first trial are all that is searched, in its ranges."""
+    """Make sure that a given first trial has a value in range for every searched parameter."""
     assert method.warm_start is not None
     values, what = method.warm_start.values, f"method {method.name!r}: warm_start"
     missing = [name for name in space if name not in values]
@@ -132,7 +132,7 @@ def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
 
 
 def _holds(value: Searched, number: Any) -> bool:
-    """Whether a searched value can be that."""
+    """Whether a searched parameter can have that value."""
     if isinstance(value, Choices):
         return number in value.choices
     return is_number(number) and value.low <= number <= value.high
@@ -141,7 +141,7 @@ def _holds(value: Searched, number: Any) -> bool:
 def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
 ) -> FilledMethod:
-    """Fill the sampled values into a method: those of :func:`search_space` with that model."""
+    """Fill sampled values of :func:`search_space` into a method."""
     values = fill_in(_tunable(method, protocol, model), "", params)
     second = values["phase2"]
     if second and second["loss_lr_factor"] is None:
@@ -168,17 +168,17 @@ def fill_method(
 
 
 def middles(space: Mapping[str, Searched]) -> dict[str, Any]:
-    """The middle of everything that is searched."""
+    """Return the middle of every searched parameter."""
     return {name: value.middle() for name, value in space.items()}
 
 
 def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
-    """The middle of every searched range: for checks that need some valid values."""
+    """Return the middle of every searched parameter of a method, for checks."""
     return middles(search_space(method, protocol))
 
 
 def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
-    """The parts of a method that can be searched, the protocol's learning rates included."""
+    """Return the parts of a method that can be searched, with the protocol's learning rates."""
     rates = {}
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
@@ -216,7 +216,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
-    """Whether the loss has parameters of its own, so that their learning rate matters."""
+    """Whether the loss has parameters, so that their learning rate matters."""
     arguments = middles(dict(find_searched(method.arguments, "arguments")))
     filled = FilledMethod(
         name=method.name,
@@ -233,7 +233,7 @@ def has_parameters(method: Method, protocol: Protocol) -> bool:
 
 
 def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> torch.nn.Module:
-    """Construct the loss of a method for so many training classes.
+    """Construct the loss of a method for a number of training classes.
 
     Raises:
         UsageError: the class cannot be found or refuses its arguments, or is no module; or a value
@@ -261,7 +261,7 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
 
 
 def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -> None:
-    """Make sure that a loss holds these arguments as they are, so that they can be set in it.
+    """Make sure that a loss keeps these arguments unchanged, so that they can be set later.
 
     PML's ArcFace holds its margin in radians, for example, of the degrees that it was given.
     """
@@ -291,9 +291,8 @@ def build_miner(
 def enter_second_phase(loss: torch.nn.Module, second: FilledSecondPhase) -> None:
     """Give the loss its second-phase values.
 
-    Losses with ``set_phase(**values)`` (all of ``pml_extensions``) are told; on others the numeric
-    attributes of these names are replaced, which :func:`build_loss` has found to hold what the
-    arguments of these names say.
+    A loss with ``set_phase(**values)`` (all of ``pml_extensions``) gets a call of it. In others the
+    numeric attributes of these names are replaced, which :func:`build_loss` has checked.
     """
     values = dict(second.arguments)
     for name, factor in second.factors.items():
@@ -333,7 +332,7 @@ def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) ->
 
 
 def current_value(loss: torch.nn.Module, name: str, when: str = "second phase") -> float:
-    """The number of that name that a loss holds.
+    """Return a number that a loss has as an attribute.
 
     Raises:
         UsageError: it has none.

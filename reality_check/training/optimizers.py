@@ -21,12 +21,12 @@ from reality_check.utils.errors import UsageError
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimisers as one: either all of them take a step, or float16 overflowed somewhere.
+    """Several optimisers as one: all of them take a step, or none after an overflow of float16.
 
-    To look for that makes the host wait, and a GradScaler looks once for each optimiser.
+    A GradScaler looks for overflows once for each optimiser, and the host waits for it.
 
     Attributes:
-        active: those that take the next step.
+        active: the optimisers that take the next step.
     """
 
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
@@ -35,7 +35,7 @@ class Together(torch.optim.Optimizer):
         super().__init__([p for group in groups for p in group["params"]], {})
 
     def step(self, closure: Any = None) -> Any:
-        """Take a step with each."""
+        """Take a step with each active optimiser."""
         for optimizer in self.active:
             optimizer.step()
 
@@ -67,7 +67,7 @@ def build_optimizers(
 def _groups_of_loss(
     loss: nn.Module, parameters: list[nn.Parameter], filled: FilledMethod
 ) -> list[dict[str, Any]]:
-    """The parameters of a loss; those with a learning rate of their own in groups of their own."""
+    """Return the parameters of a loss in groups with their own learning rates, and the rest."""
     groups: list[dict[str, Any]] = []
     for key, rate in filled.learning_rates.items():
         if not key.startswith(LOSS_PART):

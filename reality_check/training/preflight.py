@@ -1,4 +1,4 @@
-"""Checks that need no training: does the data fit, do the losses run."""
+"""Checks without a training: whether the data fit, and whether the losses run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from reality_check.utils.errors import UsageError, users_code
 _IN_A_RANDOM_BATCH = 2
 #: Classes of the toy test set that own metrics are tried on, and embeddings of each.
 _TOY_CLASSES, _TOY_EACH = 8, 4
-#: What the names of searched learning rates begin with: no loss depends on them.
+#: Prefix of the searched learning rates, on which no loss depends.
 _RATES = "learning_rates."
 #: The most pairs of choices that are tried.
 _FEW = 64
@@ -58,7 +58,7 @@ _FEW = 64
 
 @dataclass(frozen=True)
 class LossCheck:
-    """What one forward and backward pass of a method showed, in float32 as training is.
+    """The outcome of a forward and a backward pass of a method in float32.
 
     Attributes:
         parameters: names and shapes of the loss's own parameters.
@@ -72,10 +72,10 @@ class LossCheck:
 
 
 def check_loss(experiment: Experiment, method: Method, num_classes: int | None = None) -> LossCheck:
-    """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
+    """Run a method's loss forward and backward on random embeddings, labelled as a batch.
 
-    With the middles of what is searched, whose outcome is returned; with all :func:`changes`; and
-    at the width of a final network.
+    Returns the outcome with the middles of the searched parameters; all :func:`changes` and the
+    width of a final network are tried too.
 
     Args:
         num_classes: that the loss is built for; None: those of the batch.
@@ -100,7 +100,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
-    """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
+    """Return what to try instead of the middles: each end, each choice, few pairs of choices."""
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
@@ -113,7 +113,7 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
-    """Have mistakes name the method, and the searched values that are not at their middles."""
+    """Add the method and the searched values that are not at their middles to errors."""
     what = f"method {method.name!r}"
     try:
         with users_code(what):
@@ -136,7 +136,7 @@ def _run_once(
     torch.manual_seed(0)
     each = method.samples_per_class or _IN_A_RANDOM_BATCH
     classes = max(training.batch_size // each, 1)
-    # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
+    # A softmax needs at least two classes, even where a batch has only one.
     of_loss = max(num_classes or 2, classes, 2)
     loss, miner = build_loss(filled, of_loss, size), build_miner(filled, of_loss, size)
     spread = torch.linspace(0, of_loss - 1, classes).round().long()
@@ -207,7 +207,7 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
 
 
 def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
-    """A class of one image is no query; where a part has no other classes, nothing is measured."""
+    """Make sure that every part has a class of several images: one image is no query."""
     sizes = np.bincount(dataset.labels)
     parts = {f"validation of fold {n}": fold.validation for n, fold in enumerate(splits.folds)}
     for name, classes in {**parts, "test": splits.test}.items():
@@ -252,7 +252,7 @@ def check_column(name: str) -> None:
 
 
 def check_starts(experiment: Experiment) -> None:
-    """Make sure that every search that starts from another one's winner can."""
+    """Make sure that searches can start from their given trials or another method's winner."""
     for method in experiment.methods:
         if method.warm_start is not None:
             model = experiment.model_of(method)
@@ -295,7 +295,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
 def _check_trunk_rate(
     method: Method, model: Model, network: Network, space: Mapping[str, Searched]
 ) -> None:
-    """A rate that changes nothing would be one more parameter to search."""
+    """Refuse to search the learning rate of a trunk without parameters."""
     if "learning_rates.trunk" in space and not any(True for _ in network.trunk.parameters()):
         raise UsageError(
             f"method {method.name!r}: the learning rate of the trunk is searched, but "
@@ -304,7 +304,7 @@ def _check_trunk_rate(
 
 
 def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
-    """Make sure that the network gives what a batch-normalising loss compares with its classes."""
+    """Make sure that a batch-normalising loss gets embeddings that the network returns."""
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
             continue
@@ -326,7 +326,7 @@ def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
 
 
 def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
-    """The different pairs of network and training, each with its methods."""
+    """Return the different pairs of model and training, each with its methods."""
     groups: list[tuple[Model, Training, list[Method]]] = []
     for method in experiment.methods:
         model, training = experiment.model_of(method), experiment.training_of(method)
@@ -339,7 +339,7 @@ def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[M
 
 
 def with_trials(experiment: Experiment) -> Experiment:
-    """The same with the trials of each method, where they are counted by what it searches."""
+    """Return the experiment with the trials of each method, if they depend on what it searches."""
     protocol = experiment.protocol
     each = protocol.search.trials_per_parameter
     if each is None:

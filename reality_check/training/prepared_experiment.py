@@ -1,4 +1,4 @@
-"""An experiment with all that its YAML refers to: images, splits, and each method resolved once."""
+"""An experiment with its images, splits and resolved methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reality_check.utils.errors import UsageError
 
 @dataclass(frozen=True)
 class PreparedMethod:
-    """A method with the model and the training that are its own or the experiment's."""
+    """A method with its model and training, or those of the experiment."""
 
     method: Method
     model: Model
@@ -37,24 +37,24 @@ class PreparedMethod:
 
     @property
     def name(self) -> str:
-        """Of the method."""
+        """The name of the method."""
         return self.method.name
 
     def networks(self, stage: Stage) -> int:
-        """How many networks a trial trains."""
+        """Return how many networks a trial trains."""
         return 1 if stage is Stage.FINAL else self.protocol.split.folds
 
     def embedding_size(self, stage: Stage) -> int:
-        """Of a network: the final one is as wide as the ensemble."""
+        """Return the embedding size of a network; the final one is as wide as the ensemble."""
         return self.training.embedding_size * self.protocol.split.folds // self.networks(stage)
 
     def filled(self, params: Mapping[str, Any]) -> FilledMethod:
-        """The method with its sampled values."""
+        """Return the method with its sampled values filled in."""
         return fill_method(self.method, self.protocol, params, self.model)
 
 
 class PreparedExperiment:
-    """An experiment, its images and its methods; each thing is made when it is first used."""
+    """An experiment with its images and methods, each created when it is first used."""
 
     def __init__(self, experiment: Experiment, dataset: SampleSet | None = None) -> None:
         self.experiment = experiment
@@ -74,12 +74,12 @@ class PreparedExperiment:
 
     @functools.cached_property
     def test_set(self) -> SampleSet:
-        """The test classes. Only scoring is handed them."""
+        """The test classes, which only scoring gets."""
         return self.dataset.subset(self.splits.test)
 
     @functools.cached_property
     def device(self) -> torch.device:
-        """Where this process trains."""
+        """The device of this process."""
         return pick_device(self.experiment.device)
 
     @functools.cached_property
@@ -97,11 +97,13 @@ class PreparedExperiment:
         return self._methods[name]
 
     def trained_parameters(self) -> dict[str, int]:
-        """By method, the parameters of one fold's network that a training changes.
+        """Return the number of trained parameters of a fold's network, by method.
 
-        Where the size of the head is searched, those of its default.
+        If the size of the head is searched, that of its default.
         """
-        counts: dict[str, tuple[int, int]] = {}  # of trunk and embedder: methods share networks
+        counts: dict[
+            str, tuple[int, int]
+        ] = {}  # of trunk and embedder, since methods share networks
         parameters = {}
         for name, method in self._methods.items():
             model, training = method.model.filled({}), method.training
@@ -116,11 +118,11 @@ class PreparedExperiment:
         return parameters
 
     def input_shape(self, method: str) -> InputShape:
-        """What that method's networks get of a sample."""
+        """Return the shape of a sample for that method's networks."""
         return input_shape(self.dataset, self._methods[method].training.augmentation)
 
     def describe_inputs(self) -> dict[str, Any]:
-        """By method, :meth:`input_shape` as plain data: a network is loaded without the images."""
+        """Return every :meth:`input_shape` as plain data, to load networks without the images."""
         shapes = {name: self.input_shape(name) for name in self._methods}
         return {
             name: [list(shape.sizes), str(shape.dtype).removeprefix("torch.")]
@@ -130,9 +132,10 @@ class PreparedExperiment:
         }
 
     def describe_data(self, device: str | None = None) -> dict[str, Any]:
-        """What the report says of the data, so that it needs none later.
+        """Return the facts about the data that a report needs.
 
-        Where others train, the caller says on what ``device``.
+        Args:
+            device: of the workers, if this process does not train.
         """
         dataset, splits, test = self.dataset, self.splits, self.test_set
         shape = input_shape(dataset, self.protocol.training.augmentation)
@@ -157,7 +160,7 @@ class PreparedExperiment:
 
 
 def described_input(plain: Sequence[Any]) -> InputShape:
-    """What :meth:`PreparedExperiment.describe_inputs` described."""
+    """Return the shape that :meth:`PreparedExperiment.describe_inputs` described."""
     if isinstance(plain[0], list):
         return TensorShape(tuple(plain[0]), getattr(torch, plain[1]))
     height, width, channels = plain
@@ -169,7 +172,7 @@ def _count(module: torch.nn.Module) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of an experiment; ``auto`` is CUDA where there is one, else the CPU.
+    """Return the device of an experiment; ``auto`` is CUDA if there is a GPU, else the CPU.
 
     Of the processes that train one network together, each has a GPU of its own.
 

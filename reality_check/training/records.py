@@ -1,4 +1,4 @@
-"""All that touches record-keeper in a training: CSV and SQLite as PML's own hooks write them.
+"""The curves of a training, as CSV and SQLite in the layout of PML's hooks.
 
 A fold run's folder has the groups of ``pytorch_metric_learning.utils.logging_presets``, so that a
 ``HookContainer`` reads its histories: accuracies of the validation classes, the loss, and what the
@@ -35,7 +35,7 @@ LOSSES = "loss_histories"
 
 
 def accuracies_group(normalized: bool, split: str = "val") -> str:
-    """The group that PML's ``GlobalEmbeddingSpaceTester`` has for the accuracies of a split."""
+    """Return the group of PML's ``GlobalEmbeddingSpaceTester`` for the accuracies of a split."""
     suffix = "_normalized" if normalized else ""
     return f"accuracies{suffix}_GlobalEmbeddingSpaceTester_level_0_{split.upper()}_vs_self"
 
@@ -112,7 +112,7 @@ class FoldRecords:
 
 
 def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, float]]:
-    """What a loss, a miner and the losses inside of them list in PML's ``_record_these``.
+    """Return what a loss, a miner and their inner losses list in PML's ``_record_these``.
 
     Distances, reducers and regularizers too, where they collect statistics: else it is constants.
 
@@ -141,7 +141,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
 
 
 class _Numbers:
-    """Stands in for record-keeper's writer: keeps numbers, and no vectors or texts."""
+    """Replaces record-keeper's writer: keeps numbers, but no vectors or texts."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, float]] = {}
