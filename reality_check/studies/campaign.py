@@ -223,7 +223,7 @@ class Campaign:
         key = ("", Stage.BASELINES, 0)
         if key not in self._studies:
             trials = min(self.experiment.protocol.runs, MOST_BASELINES)
-            self._studies[key] = self._fixed_study(Stage.BASELINES, Stage.BASELINES, [{}] * trials)
+            self._studies[key] = self._fixed_study(Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
     def attribute(self, key: str) -> Any:
@@ -250,7 +250,7 @@ class Campaign:
                 return None
         searched = self.study(method, Stage.SEARCH)
         space = {} if searched is None else searched.space
-        return self._fixed_study(name, stage, self._fixed(method, stage), space)
+        return self._fixed_study(name, self._fixed(method, stage), space)
 
     def _search(self, method: Method, search: int) -> Study | None:
         experiment, options = self.experiment, self.experiment.protocol.search
@@ -276,7 +276,6 @@ class Campaign:
             first=first,
             sampler_arguments=options.sampler_arguments,
             made_of=() if first is None else [{"first": first}],
-            objective=experiment.protocol.objective(Stage.SEARCH),
         )
         return Study(self.storage, plan)
 
@@ -302,7 +301,6 @@ class Campaign:
     def _fixed_study(
         self,
         name: str,
-        stage: Stage,
         fixed: Sequence[Mapping[str, Any] | None],
         space: Mapping[str, Searched] | None = None,
     ) -> Study:
@@ -316,7 +314,6 @@ class Campaign:
                 {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
                 for params in fixed
             ],
-            objective=self.experiment.protocol.objective(stage),
         )
         return Study(self.storage, plan)
 

@@ -19,7 +19,6 @@ _WORKER, _ERROR = "worker", "error"
 def plain_study(study: optuna.Study) -> dict[str, Any]:
     """Return a study as plain data, without attempts that are running or waiting."""
     return {
-        "values": study.metric_names,
         "attributes": study.user_attrs,
         "trials": [
             _plain_trial(trial)
@@ -37,8 +36,6 @@ def restore_study(storage: BaseStorage, name: str, plain: Mapping[str, Any]) -> 
     there = len(study.get_trials(deepcopy=False))
     for trial in trials_of(plain)[there:]:
         study.add_trial(trial)
-    if plain["values"] and study.metric_names is None:
-        study.set_metric_names(plain["values"])
     for key, value in plain["attributes"].items():
         if study.user_attrs.get(key) != value:
             study.set_user_attr(key, value)
@@ -60,7 +57,6 @@ def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
         "distributions": {k: distribution_to_json(v) for k, v in trial.distributions.items()},
         "attributes": attributes,
         "of_optuna": trial.system_attrs,
-        "intermediate": {str(step): v for step, v in trial.intermediate_values.items()},
         "started": _text(trial.datetime_start),
         "ended": _text(trial.datetime_complete),
     }
@@ -77,7 +73,7 @@ def _trial(plain: Mapping[str, Any]) -> FrozenTrial:
         distributions={k: json_to_distribution(v) for k, v in plain["distributions"].items()},
         user_attrs=dict(plain["attributes"]),
         system_attrs=dict(plain["of_optuna"]),
-        intermediate_values={int(step): v for step, v in plain["intermediate"].items()},
+        intermediate_values={},
         datetime_start=_time(plain["started"]),
         datetime_complete=_time(plain["ended"]),
     )

@@ -86,7 +86,6 @@ class StudyPlan:
         sampler_arguments: further arguments of the sampler.
         made_of: by trial index, plain data outside of this study that an attempt depends on; an
             attempt that was made of other data does not count any more.
-        objective: what the values are, for Optuna's own tools.
     """
 
     name: str
@@ -100,7 +99,6 @@ class StudyPlan:
     first: Mapping[str, Any] | None = None
     sampler_arguments: Mapping[str, Any] | None = None
     made_of: Sequence[Any] = ()
-    objective: str | None = None
 
 
 class Study:
@@ -144,8 +142,6 @@ class Study:
                 "space": dump_value(self.space),
             }
             self.set_attribute("about", about | describe_environment())
-            if plan.objective is not None:
-                self.study.set_metric_names([plan.objective])
 
     def params_of(self, index: int) -> dict[str, Any] | None:
         """Return the fixed parameters of a trial; ``None`` if it has none."""
