@@ -119,7 +119,7 @@ def run(
         if ready.experiment.storage is None:
             # The folder is held by this run alone. In a restarted container, workers of
             # the one before could not be seen to be gone for some minutes.
-            campaign.release_all(only_of_runs=True)
+            campaign.release_all(only_started_by_run=True)
         campaign.clear_failures()
         if not campaign.is_complete():
             _work(campaign, parallelism, watch_and_track, log)

@@ -15,7 +15,7 @@ from rich.text import Text
 from reality_check.cli.tables import name_table
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.progress import Row, seconds_left, stage_rows, unit_name, worker_states
+from reality_check.studies.progress import Row, seconds_left, stage_rows, trial_name, worker_states
 from reality_check.utils.text import duration
 
 
@@ -54,7 +54,7 @@ def worker_line(state: dict[str, Any]) -> str:
     """What a worker does, in words."""
     if not state.get("method"):
         return f"  {state.get('doing', 'starting')}"
-    line = f"  {state['method']}: {unit_name(state['doing'], state)}"
+    line = f"  {state['method']}: {trial_name(state['doing'], state)}"
     if "fold" in state:
         line += f", fold {state['fold'] + 1}, epoch {state.get('epoch', 0)}"
         if state.get("max_epochs"):

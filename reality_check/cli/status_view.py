@@ -20,7 +20,7 @@ from reality_check.cli.tables import name_table
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import stage_name
-from reality_check.studies.progress import Row, status, unit_name
+from reality_check.studies.progress import Row, status, trial_name
 from reality_check.utils.text import duration
 
 
@@ -66,7 +66,7 @@ def _table(state: dict[str, Any]) -> Table:
 def _what(entry: dict[str, Any]) -> str:
     if entry["stage"] is None:
         return entry["doing"] or "starting"
-    name = unit_name(entry["stage"], entry)
+    name = trial_name(entry["stage"], entry)
     return f"{entry['method']}: {name}" if entry["method"] else name
 
 

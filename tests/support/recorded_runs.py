@@ -66,7 +66,7 @@ class MadeUpRunner:
         }
         if work.stage is not Stage.SEARCH:
             about["scores"] = self._score(work, index, draw)
-        return TrialResult(fmean(values), about, {1: values[0]})
+        return TrialResult(fmean(values), about)
 
     def _score(self, work: StageWork, index: int, draw: np.random.Generator) -> dict[str, Any]:
         of_stage = {"complete"} if work.stage is Stage.FINAL else {"aggregate", "ensemble"}

@@ -27,7 +27,7 @@ from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.methods import fill_settings, middle_params
+from reality_check.training.methods import fill_method, middle_params
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseLost
@@ -44,7 +44,7 @@ def experiment(tiny: Path) -> Experiment:
 def jobs(made: Experiment, folder: Path, **changes: Any) -> list[FoldJob]:
     data, protocol = load_dataset(made.dataset), made.protocol
     method = made.methods[0]
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    settings = fill_method(method, protocol, middle_params(method, protocol))
     size = protocol.training.embedding_size
     settings = dataclasses.replace(settings, **changes)
     return [

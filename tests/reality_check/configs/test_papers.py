@@ -20,7 +20,7 @@ from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.data import ImageSet
 from reality_check.report.deviations import find_deviations
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params, search_space
+from reality_check.training.methods import fill_method, middle_params, search_space
 from reality_check.training.trainer import Trainer
 from reality_check.utils.config_files import paper_files
 
@@ -133,9 +133,7 @@ def parameters(run: Trainer) -> dict[str, torch.Tensor]:
 
 def train(experiment: Experiment, method: Method, images: ImageSet, folder: Path) -> Iterator[Any]:
     """Two iterations of the first phase, one of the second; all parameters before and after."""
-    settings = fill_settings(
-        method, experiment.protocol, middle_params(method, experiment.protocol)
-    )
+    settings = fill_method(method, experiment.protocol, middle_params(method, experiment.protocol))
     training = small(experiment.training_of(method))
     model, size = stand_in(experiment.model_of(method)), training.embedding_size
     task = FoldTask(
