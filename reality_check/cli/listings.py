@@ -13,7 +13,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from reality_check.cli.tables import name_table, print_table
+from reality_check.cli.columns import name_table, print_table
 from reality_check.config import config_files, load_experiment
 from reality_check.config.classes import NAMESPACES, PLURALS, registered_names
 from reality_check.config.json_schema import json_schema

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reality_check.cli.tables import name_table
+from reality_check.cli.columns import name_table
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.progress import Row, seconds_left, stage_rows, unit_name, worker_states

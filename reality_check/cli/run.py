@@ -126,7 +126,7 @@ def _add_launcher(command: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reality_check.cli.summary import print_summary
+    from reality_check.cli.run_summary import print_summary
     from reality_check.config import load_experiment
 
     started = time.monotonic()

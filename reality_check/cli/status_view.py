@@ -15,8 +15,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from reality_check.cli.columns import name_table
 from reality_check.cli.live_view import overview
-from reality_check.cli.tables import name_table
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import stage_name

@@ -12,7 +12,7 @@ from torch import nn
 
 from reality_check.config.classes import build, one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.models.published import PublishedWeights, import_library
+from reality_check.models.published_weights import PublishedWeights, import_library
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 

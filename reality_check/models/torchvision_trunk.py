@@ -14,7 +14,7 @@ from torch import nn
 
 from reality_check.config.classes import build
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.models.published import IMAGENET, PublishedWeights, import_library
+from reality_check.models.published_weights import IMAGENET, PublishedWeights, import_library
 from reality_check.models.stem import sum_input_channels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest

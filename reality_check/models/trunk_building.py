@@ -17,7 +17,7 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.conv4 import Conv4, Conv4Pool
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
-from reality_check.models.published import (
+from reality_check.models.published_weights import (
     FROM_SCRATCH,
     PublishedWeights,
     TrunkSource,

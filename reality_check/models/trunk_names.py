@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from reality_check.config.plugins import find_plugin, plugins
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
-from reality_check.models.published import TrunkSource, import_library
+from reality_check.models.published_weights import TrunkSource, import_library
 from reality_check.models.timm_trunk import TimmTrunk
 from reality_check.models.torchvision_trunk import TorchvisionTrunk, torchvision_names
 from reality_check.utils.errors import UsageError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reality_check.cli.tables import name_table, print_table
+from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.sections.verdict import ONE_SEARCH, leaders
