@@ -78,7 +78,8 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
     groups = [group for group in _GROUPS if name in config_files(group)]
     if not groups:
         words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, _SCHEMA]
-        known = [*words, *(one for group in _GROUPS for one in config_files(group)), *paper_files()]
+        named = itertools.chain.from_iterable(map(config_files, _GROUPS))
+        known = [*words, *named, *paper_files()]
         raise UsageError(
             f"there is nothing named {name!r} to show; write one of {', '.join(words)}, the name "
             "of an experiment or of what it names (reality-check show experiments, protocols ... "
@@ -114,7 +115,8 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{epoch} batches of {training.batch_size}"
     )
     yield f"a method: {_stages(experiment)}"
-    topics = [one.topic for one in (*against_reference(experiment), *own_ranges(experiment))]
+    deviations = (*against_reference(experiment), *own_ranges(experiment))
+    topics = [deviation.topic for deviation in deviations]
     differs = f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
     yield differs if topics else f"no deviations from {reference}"
 

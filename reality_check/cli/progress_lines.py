@@ -44,7 +44,7 @@ class ProgressLines:
         """Poll the campaign, if the last time is some seconds ago."""
         if self._watch is None:
             self._campaign, self._watch = campaign, Watch(campaign)
-            earlier = sum(one.trial_index is not None for one in self._watch.news())
+            earlier = sum(finished.trial_index is not None for finished in self._watch.news())
             if earlier:
                 self._report(f"{earlier} trials and reproductions were complete before")
         if time.monotonic() - self._polled >= _POLL_SECONDS:
@@ -66,8 +66,8 @@ class ProgressLines:
             news = list(self._watch.news())
         except Exception:  # a busy storage, say: watching must not end the work
             return
-        for one in news:
-            self._report(one)
+        for finished in news:
+            self._report(finished)
         if not news and self._polled - self._printed >= _SILENT_SECONDS:
             for state in worker_states(self._campaign.out_dir):
                 self._report(worker_line(state).strip())

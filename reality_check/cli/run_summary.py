@@ -30,8 +30,8 @@ def print_summary(results: ExperimentResults) -> None:
         print(f"{leader} ({listed(where)}).")
     if summary.basis is Basis.SETTINGS:
         print(ONE_SEARCH)
-    if note := untrained_note(summary):
-        print(note)
+    if sentence := untrained_note(summary):
+        print(sentence)
     if results.deviations:
         print(
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "

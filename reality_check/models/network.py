@@ -143,9 +143,9 @@ def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Modul
     """A paper's head, parted before its embedder, where the features end and learning begins."""
     parts = list(build_head(str(config.head), channels, embedding_size).named_children())
     if config.bn_relu_modules:
-        place = [name for name, _ in parts].index("neck")
+        position = [name for name, _ in parts].index("neck")
         modules = ContinuousBNReLU(config.bn_relu_modules, embedding_size)
-        parts.insert(place, ("bn_relu_modules", modules))
+        parts.insert(position, ("bn_relu_modules", modules))
     begin = [name for name, _ in parts].index("embedder")
     before, after = OrderedDict(parts[:begin]), OrderedDict(parts[begin:])
     return nn.Sequential(before), after["embedder"] if len(after) == 1 else nn.Sequential(after)

@@ -85,8 +85,8 @@ def _by_hand(published: PublishedWeights) -> str:
     if published.url is None:
         return "write weights: /a/folder/FILE with a file of them"
     name = published.url.rpartition("/")[2]
-    put = f"put it as {name} into {published.folder}, or " if published.folder else ""
-    return f"download {published.url} yourself and {put}write weights: /a/folder/{name}"
+    instead = f"put it as {name} into {published.folder}, or " if published.folder else ""
+    return f"download {published.url} yourself and {instead}write weights: /a/folder/{name}"
 
 
 def import_library(name: str, title: str) -> Any:

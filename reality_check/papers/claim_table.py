@@ -190,12 +190,12 @@ def _more(verdict: ClaimVerdict, summary: Summary) -> str:
     known = [factor for factor in times if factor is not None]
     if len(known) < len(times):
         return " (no number of searches that anybody would pay for would decide it)"
-    unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
+    suffix = "trials" if summary.basis is Basis.SUBSETS else "searches"
     methods = {side.method for f in verdict.findings for side in (f.first, f.second)}
     hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
     needed = f"{max(known) * hours:.2g}"
     return (
-        f" (about {max(known):.2g} times as many {unit} would decide it: "
+        f" (about {max(known):.2g} times as many {suffix} would decide it: "
         f"{needed} {'hour' if needed == '1' else 'hours'} of processes)"
     )
 
@@ -266,11 +266,11 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
-    scale, unit = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
+    scale, suffix = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
     values = (difference.mean, difference.low, difference.high)
     numbers = [true_minus(scale * value, plus=True) for value in values]
     decided = p_text(finding.p) if finding.p is not None else finding.why
-    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {decided}"
+    text = f"{numbers[0]}{suffix} ({numbers[1]} to {numbers[2]}), {decided}"
     if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
         text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
     n = difference.n

@@ -35,13 +35,13 @@ def describe_gpu(device: torch.device, driver: Path = _DRIVER) -> str:
     import torch  # only those who have a device need it, which takes a second
 
     try:
-        found = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
+        match = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
     except OSError:
-        found = None
+        match = None
     return ", ".join(
         (
             torch.cuda.get_device_name(device),
-            f"driver {'unknown' if found is None else found[0]}",
+            f"driver {'unknown' if match is None else match[0]}",
             f"CUDA {torch.version.cuda}",
             f"cuDNN {torch.backends.cudnn.version()}",
         )

@@ -58,15 +58,15 @@ def reason(error: BaseException) -> str:
         text = f"the program is ended by sys.exit({error.code!r})"
     else:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    places = [
+    lines = [
         (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
     ]
-    places = [place for place in places if place[0] not in _LIBRARIES]
-    if not places:
+    lines = [location for location in lines if location[0] not in _LIBRARIES]
+    if not lines:
         return text
     # The last line of the package that was called, not of the libraries that it calls.
-    _, file, line = [place for place in places if place[0] == places[0][0]][-1]
+    _, file, line = [location for location in lines if location[0] == lines[0][0]][-1]
     return f"{text} ({file.removeprefix(os.path.join(os.getcwd(), ''))}:{line})"
 
 

@@ -51,7 +51,7 @@ def strict_json(data: Any, **options: Any) -> str:
         options: of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
-    return _TEXT_OR_INFINITY.sub(lambda found: found[1] or "1e999", text)
+    return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
