@@ -35,7 +35,7 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "valid", "found"),
+    ("given", "valid", "expected"),
     [
         ("TripletLoss", ["SoftTripleLoss", "TripletMarginLoss"], "TripletMarginLoss"),
         ("seeed", ["speed", "seed"], "seed"),
