@@ -86,10 +86,11 @@ def compute(settings: Settings) -> FigureData:
         "test images. (b) The same at unit length, moved outward by up to 0.5 at random so that "
         f"they do not hide each other: mean angle to the own class's mean direction "
         f"{angular_spread(normalized, labels):.1f}°, accuracy {accuracy(logits, labels):.1f} %. "
-        f"Lengths of embeddings: 5 % below {norms.quantile(0.05):.0f}, median {norms.median():.0f}, 5 % "
-        f"above {norms.quantile(0.95):.0f}. (c, d) Length of the gradient with respect to the "
-        "embedding when a test image's embedding keeps its direction and gets another length; the "
-        "dot is its own length. Images that the network gets wrong (hard) and right (easy), at the "
+        f"Lengths of embeddings: 5 % below {norms.quantile(0.05):.0f}, median "
+        f"{norms.median():.0f}, 5 % above {norms.quantile(0.95):.0f}. (c, d) Length of the "
+        "gradient with respect to the embedding when a test image's embedding keeps its direction "
+        "and gets another length; the dot is its own length. Images that the network gets wrong "
+        "(hard) and right (easy), at the "
         f"10, 50 and 90 % quantiles of their margin. {digits.described(seeds=1)}."
     )
     return FigureData({"": points, "gradients": curves}, caption)

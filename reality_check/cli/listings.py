@@ -33,8 +33,8 @@ _TRUNKS = "trunks"
 _SCHEMA = "schema"
 _PAPERS = "papers"
 _KINDS = {PLURALS[kind]: kind for kind in NAMESPACES}
-#: Trunks of this package with what their signatures and docstrings say (a test compares): they
-#: would have to be imported for it, with torch.
+#: Signatures and first docstring lines of this package's trunks, so that torch is not imported; a
+#: test compares them.
 OWN_TRUNKS = {
     "conv4": "width=32\n"
     "Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: a trunk for small images.",
@@ -44,7 +44,7 @@ OWN_TRUNKS = {
     "identity": "-\nReturns its input: for vectors, which need no trunk.",
 }
 _ARGUMENTS = "arguments of its own (and what it is)"
-#: Arguments that the harness gives.
+#: Arguments that the harness passes.
 _GIVEN = {"num_classes", "embedding_size", "channels"}
 
 
@@ -97,7 +97,7 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
 
 
 def _summary(experiment: Experiment) -> Iterator[str]:
-    """What an experiment is, in a few lines."""
+    """Summarise an experiment in a few lines."""
     protocol = experiment.protocol
     training, reference = protocol.training, protocol.reference
     yield (
@@ -122,7 +122,7 @@ def _summary(experiment: Experiment) -> Iterator[str]:
 
 
 def _stages(experiment: Experiment) -> str:
-    """What is trained of each method."""
+    """Return in words which trainings a method takes."""
     protocol = experiment.protocol
     folds, runs, search = protocol.split.folds, protocol.runs, protocol.search
     if protocol.stages == (Stage.FINAL,):
@@ -196,7 +196,7 @@ def _print_trunks() -> None:
 
 
 def _add_plugins(table: Table, kind: str) -> None:
-    """A row for each name that an installed package adds, also for those that cannot be used."""
+    """Add a row for each name that an installed package registers, usable or not."""
     for name, claims in plugins(kind).items():
         for plugin in claims:
             table.add_row(name, escape("\n".join(_describe_plugin(plugin))))
@@ -214,7 +214,7 @@ def _describe_plugin(plugin: Plugin) -> Iterator[str]:
 
 
 def _describe_class(cls: Any, documented: bool) -> str:
-    """The arguments with their defaults and, if wanted, the docstring's first line."""
+    """Return the arguments with their defaults and, if wanted, the docstring's first line."""
     try:
         taken = list(inspect.signature(cls).parameters.values())
     except (TypeError, ValueError):  # written in C, say

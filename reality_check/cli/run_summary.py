@@ -1,4 +1,4 @@
-"""What ``run`` and ``report`` print at their end."""
+"""The summary that ``run`` and ``report`` print at their end."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ methods:
 seed: 0
 """
 
-#: What is compared on: images, or features that `reality-check embed` wrote.
+#: The data to compare on: images, or features that `reality-check embed` wrote.
 IMAGES = """\
 dataset: glyphs        # names: reality-check show datasets. Your own images:
                        # dataset: {base: ./images, size: 64, resize: square}

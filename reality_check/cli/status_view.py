@@ -1,7 +1,7 @@
-"""How far an experiment is, as plain data and as text: what ``reality-check status`` shows.
+"""The progress of an experiment, as JSON and as text, for ``reality-check status``.
 
-Read from the storage's records and from what each worker last wrote into ``logs/``, so it works on
-any machine that sees both.
+It is read from the storage's records and from what each worker last wrote into ``logs/``, so it
+works on any machine that sees both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The claims of experiments as a table: what would confirm each, and what became of it."""
+"""The claims of experiments as a table: the criterion and the verdict of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _NOT_COMPARED = {"claims", "code", "storage"}
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim, and in words what decides it and what the verdict is.
+    """A claim with its criterion and its verdict, in words.
 
     Attributes:
         experiment: name of its experiment.
@@ -135,7 +135,7 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
-    """Return in words what a run had otherwise than the experiment has now, such as its budget."""
+    """Return in words how a run differs from the experiment as it is now, such as in its budget."""
     ours, theirs = (plan.plain(exclude=_NOT_COMPARED) for plan in (planned, locked))
     keys = [key for key in differing_keys(ours, theirs) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""

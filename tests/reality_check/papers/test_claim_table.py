@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from reality_check.cli.main import main
 from reality_check.config import Experiment, compose
 from reality_check.config.claims import Claim
 from reality_check.config.metrics import PRIMARY
-from reality_check.config.schema import count_trainings
 from reality_check.papers import claim_table as room
 from reality_check.papers.claim_table import NOT_RUN, claim_rows, criterion, markdown, replications
 from reality_check.registry.pack import read_pack
@@ -152,7 +150,7 @@ def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) 
     assert codes.endswith("; `b`: every run of b diverged")
 
 
-def test_the_markdown_says_what_a_run_took_and_what_would_decide_the_undecided(
+def test_the_verdict_says_what_would_decide_the_undecided(
     ran: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three searches with two trainings each of both methods, which lie close together."""
@@ -186,12 +184,6 @@ def test_the_markdown_says_what_a_run_took_and_what_would_decide_the_undecided(
     assert 3 * float(actual[1]) == pytest.approx(needed, rel=0.15)
     assert int(actual[2]) == pytest.approx(3 * float(actual[1]), rel=0.05)
     assert as_good.endswith("(no number of searches that anybody would pay for would decide it)")
-    assert {row.run.trainings for row in rows if row.run} == {count_trainings(locked)}
-    between, within = math.sqrt(1 - 0.01), math.sqrt(2) / 10
-    assert markdown(rows).splitlines()[-1] == (
-        f"| made_up | {count_trainings(locked):,} | 3.00 hours of CPU processes "
-        f"| {between:.2f} | {within:.2f} |"
-    )
 
 
 def test_experiments_that_were_not_run_say_so(ran: Callable[..., Path]) -> None:
