@@ -1,7 +1,7 @@
-"""How far an experiment is, as plain data and as text: what ``reality-check status`` shows.
+"""The progress of an experiment, as JSON and as text, for ``reality-check status``.
 
-Read from the storage's records and from what each worker last wrote into ``logs/``, so it works on
-any machine that sees both.
+It is read from the storage's records and from what each worker last wrote into ``logs/``, so it
+works on any machine that sees both.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from reality_check.cli.columns import name_table
 from reality_check.cli.live_view import overview
-from reality_check.cli.tables import name_table
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import stage_name

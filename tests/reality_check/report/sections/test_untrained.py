@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reality_check.cli.summary import print_summary
+from reality_check.cli.run_summary import print_summary
 from reality_check.report.sections.untrained import (
     Untrained,
     untrained,

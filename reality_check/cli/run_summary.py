@@ -1,8 +1,8 @@
-"""What ``run`` and ``report`` print at their end."""
+"""The summary that ``run`` and ``report`` print at their end."""
 
 from __future__ import annotations
 
-from reality_check.cli.tables import name_table, print_table
+from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
 from reality_check.report.sections.untrained import untrained_sentence
 from reality_check.report.sections.verdict import SINGLE_SEARCH, leaders
