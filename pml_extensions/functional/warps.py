@@ -54,7 +54,7 @@ def warp_own_distance(
 
 
 class _DifferentiableOnce(Fused):
-    """Identity that refuses second derivatives, as ``once_differentiable``, with an own error."""
+    """Identity without second derivatives: its error says more than ``once_differentiable``'s."""
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor]:
