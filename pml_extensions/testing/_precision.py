@@ -59,7 +59,7 @@ class PrecisionChecks(LossCase):
         ids=["bfloat16", "float16", "float32", "float64"],
     )
     def test_an_optimizer_steps_after_any_dtype(self, dtype: torch.dtype) -> None:
-        """A step in any dtype, between float32 steps, neither fails nor changes a parameter's dtype.
+        """A step in any dtype, between float32 steps, works and keeps the dtype of parameters.
 
         Convention: a batch of another dtype ends the training.
         """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 NAME = "pml_extensions.testing"
-#: Severity of a failure: training gives a wrong result, or a convention of PML or PyTorch is broken.
+#: Severity of a failure: training goes wrong, or a convention of PML or PyTorch is broken.
 LEVELS = ("Wrong result", "Convention")
 
 #: Cases whose failure means something else than that of the other cases of their check.
