@@ -140,9 +140,10 @@ class _Doubt:
     scale: float
     slack: float
 
-    def matches(self, columns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether references, a row for each query, are of the query's class."""
-        return self.references.classes.numpy()[columns] == self.queries.classes.numpy()[:, None]
+    def matches(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether references, a row for each of these queries, are of the query's class."""
+        own = self.queries.classes.numpy()[rows]
+        return self.references.classes.numpy()[columns] == own[:, None]
 
     def distances(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return |x - y|^2 / 2 of queries and references in float64, scaled."""
@@ -244,26 +245,43 @@ def nearest_by_numpy(
     distances[first[:-1, None] + step >= first[1:, None]] = np.inf
     nearest = np.argsort(distances, axis=1)
     ranked = np.take_along_axis(distances, nearest, axis=1)
-    if doubt is None:
-        tied = (ranked[:, 1 : count + 1] == ranked[:, :count][:, : ranked.shape[1] - 1]).any(axis=1)
-    else:
-        # What comes after the last that is sought, and cannot be as near, does not matter.
-        reach = ranked[:, [count - 1]] + np.float32(slack)
-        close = (ranked[:, 1:] <= ranked[:, :-1] + np.float32(slack)) & (ranked[:, 1:] <= reach)
-        close &= ranked[:, 1:] < np.inf
-        tied = close.any(axis=1)
-        # The order within a run of close ones matters only if not all are of the query's class,
-        # or of others.
-        is_start = np.ones(ranked.shape, bool)
-        is_start[:, 1:] = ~close
-        run = is_start.cumsum().reshape(ranked.shape)
-        is_own = np.take_along_axis(doubt.matches(candidates % size), nearest, axis=1)
-        is_mixed = np.zeros(run[-1, -1] + 1, bool)
-        is_mixed[run[:, 1:][close & (is_own[:, 1:] != is_own[:, :-1])]] = True
-        row, rank = is_mixed[run].nonzero()
-        column = nearest[row, rank]
+    # What comes after the last that is sought, and cannot be as near, does not matter.
+    later = ranked[:, 1:]
+    reach = ranked[:, [count - 1]] + distances.dtype.type(slack)
+    close = (later <= ranked[:, :-1] + distances.dtype.type(slack)) & (later <= reach)
+    close &= later < np.inf
+    tied = np.flatnonzero(close.any(axis=1))
+    distances, order = distances[tied], nearest[tied]
+    if doubt is not None and len(tied):
+        row, rank = _doubtful(close[tied], doubt, tied, candidates[tied] % size, order)
+        column = order[row, rank]
         distances = distances.astype(np.float64)
-        distances[row, column] = doubt.distances(row, candidates[row, column] % size)
+        distances[row, column] = doubt.distances(tied[row], candidates[tied[row], column] % size)
     # Candidates stand in order of index, as equal ones have to.
-    nearest[tied] = np.argsort(distances[tied], axis=1, kind="stable")
+    nearest[tied] = np.argsort(distances, axis=1, kind="stable")
     return np.take_along_axis(candidates, nearest[:, :count], axis=1) % size
+
+
+def _doubtful(
+    close: NDArray[np.bool_],
+    doubt: _Doubt,
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    order: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the row and rank of those in runs of close ones that hold both right and wrong ones.
+
+    Args:
+        close: Whether the next of each row, in order, is close, shape (R, C - 1).
+        doubt: What the similarities leave in doubt.
+        rows: Which rows of the strip these are.
+        columns: References, shape (R, C).
+        order: In which order they are near, shape (R, C).
+    """
+    is_start = np.ones(order.shape, bool)
+    is_start[:, 1:] = ~close
+    run = is_start.cumsum().reshape(order.shape)
+    is_own = np.take_along_axis(doubt.matches(rows, columns), order, axis=1)
+    is_mixed = np.zeros(run[-1, -1] + 1, bool)
+    is_mixed[run[:, 1:][close & (is_own[:, 1:] != is_own[:, :-1])]] = True
+    return is_mixed[run].nonzero()
