@@ -27,7 +27,7 @@ Quadruples = Literal["disjoint", "all"]
 
 
 class GradMLLoss(Float32Loss, BaseMetricLossFunction):
-    r"""Pulls two samples of a class together and pushes them off two samples of another class.
+    r"""Pulls two samples of a class together and pushes them away from two of another class.
 
     .. math::
         L = |x_1 - x_2|^k + |y_1 - y_2|^k - w \sum_{i,j \in \{1,2\}} |x_i - y_j|^k
@@ -35,45 +35,45 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     averaged over quadruples. "GradML: A Gradient-based Loss for Deep Metric Learning", Eq. 11.
     For k = 2 it equals :math:`(1-w)(|x_1-x_2|^2 + |y_1-y_2|^2) - 4w\,|\bar x - \bar y|^2`:
     at the paper's w = 1 the pull within classes cancels exactly and only class means repel each
-    other, above it the pull turns into a push; w = 0.5 balances both. The loss is negative where
-    it is good.
+    other, for larger w the pull turns into a push; w = 0.5 balances both. The loss is negative for
+    well separated classes.
 
-    The positive and the negative terms are two sub-losses, ``pos_loss`` (0 or more) and
-    ``neg_loss`` (0 or less), which reducers see apart: one that drops values below 0, such as
-    PML's AvgNonZeroReducer, drops ``neg_loss`` as a whole. Under the default MeanReducer their sum
-    is the mean of the equation.
+    The positive and the negative terms are separate sub-losses, ``pos_loss`` (at least 0) and
+    ``neg_loss`` (at most 0): a reducer that drops values below 0, such as PML's AvgNonZeroReducer,
+    drops all of ``neg_loss``. With the default MeanReducer their sum is the mean of the equation.
 
-    *Quadruples* are formed from the batch if nothing but embeddings and labels is given.
-    ``"disjoint"`` uses each sample once (:func:`disjoint_quadruples`); ``"all"`` averages over all
-    quadruples of each pair of classes and then over pairs of classes, by class sums if k is 2
-    (:func:`all_quadruples`). Each quadruple, or
-    pair of classes, is an entry of both sub-losses: reduction type "element", indexed by its first
-    sample. ``num_unused_samples`` counts the samples of the last batch in no quadruple.
+    *Quadruples* are formed from the batch if only embeddings and labels are given. ``"disjoint"``
+    uses each sample at most once (:func:`disjoint_quadruples`); ``"all"`` averages over all
+    quadruples of each pair of classes and then over pairs of classes (:func:`all_quadruples`). Each
+    quadruple, or pair of classes, is an entry of both sub-losses: reduction type "element", indexed
+    by its first sample. ``num_unused_samples`` counts the samples of the last batch that are in no
+    quadruple.
 
-    *Pairs* are taken where a miner's ``indices_tuple``, or ``ref_emb``, is given; without the
-    former, all pairs of both sets. The entries, of reduction types "pos_pair" and "neg_pair", are
-    :math:`2|x_i-x_j|^k` and :math:`-4w|x_i-y_j|^k`, so that over all pairs of a batch of equal
-    classes both means add up to the loss on all quadruples. ``quadruples`` has no effect here.
+    *Pairs* are used instead if ``indices_tuple`` or ``ref_emb`` is given; without
+    ``indices_tuple``, all pairs of embeddings and references. The entries, of reduction types
+    "pos_pair" and "neg_pair", are :math:`2|x_i-x_j|^k` and :math:`-4w|x_i-y_j|^k`, so that over all
+    pairs of a batch of equal classes both means add up to the loss on all quadruples.
+    ``quadruples`` has no effect here.
 
-    What there is none of has loss 0. All is computed in float32 at least; coincident points have
-    gradient 0. On an accelerator the host does not wait for disjoint quadruples under the default
-    reducer, nor for given pairs; it waits for the number of entries once in each other call (twice
-    for all pairs with ``ref_emb``). There ``torch.compile`` with ``fullgraph=True`` works if
-    ``torch._dynamo.config.capture_dynamic_output_shape_ops`` is set (and for ``"all"`` torch is
-    newer than 2.5); without that the graph breaks at the counting.
+    Without quadruples or pairs the loss is 0. Everything is computed in float32 at least;
+    coincident points have gradient 0. On an accelerator, disjoint quadruples with the default
+    reducer and mined pairs need no synchronisation; all other calls synchronise once for the number
+    of entries (twice for all pairs with ``ref_emb``). For these, ``torch.compile`` with
+    ``fullgraph=True`` needs ``torch._dynamo.config.capture_dynamic_output_shape_ops`` (and for
+    ``"all"`` a torch newer than 2.5); otherwise the graph breaks there.
 
     Args:
         k: Power of the distances, at least 1. The paper has 1 to 4, best near 2 to 2.5.
             Above 2 the minimum over all unit vectors puts half of the classes onto one point and
             the others onto its opposite (Bjorck 1956).
         w: Weight of the four distances between the classes. The paper has 0.5, 1 and 2, best 1.
-        normalize_embeddings: Normalise embeddings to unit length; without it the loss has no
-            lower bound.
+        normalize_embeddings: Normalise embeddings to unit length; otherwise the loss has no lower
+            bound.
         quadruples: ``"disjoint"`` or ``"all"``.
         term_weights: The weights :math:`a_1, \dots, a_6` of Eq. 10 for the distances x1-x2, y1-y2,
             x1-y1, x1-y2, x2-y1 and x2-y2, where x is the class that appears first in the batch.
-            None stands for (1, 1, w, w, w, w). All quadruples and pairs have no such order and
-            take the mean of the first two and of the last four instead.
+            None stands for (1, 1, w, w, w, w). All quadruples, and pairs, have no such order: they
+            use the mean of the first two weights and the mean of the last four.
         **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
 
     Raises:
@@ -90,7 +90,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # Below 1 the gradient grows without bound as two points meet.
+        # Below 1 the gradient grows without bound as two points approach each other.
         self.k = at_least_one("k", k)
         self.w = non_negative("w", w)
         self.normalize_embeddings = one_of(
@@ -102,8 +102,8 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         self.num_unused_samples = 0
         if not normalize_embeddings and any(self._weights()[2:]):
             warnings.warn(
-                "GradMLLoss without normalize_embeddings has no lower bound: embeddings that grow "
-                "lower it for ever.",
+                "GradMLLoss without normalize_embeddings has no lower bound: it decreases for ever "
+                "as the embeddings grow.",
                 stacklevel=2,
             )
         names = ["k", "w"] if term_weights is None else ["k"]
@@ -112,28 +112,28 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 
     @property
     def num_unused_samples(self) -> int:
-        """How many samples of the last batch are in no quadruple; 0 where pairs were taken."""
-        # Kept as a tensor, so that only who reads it waits for the device.
-        held = self._num_unused_samples
-        unused = int(held.cpu().numpy() if isinstance(held, Tensor) else held)
+        """Number of samples of the last batch in no quadruple; 0 if pairs were used."""
+        # Stored as a tensor, so that the device is synchronised only if it is read.
+        value = self._num_unused_samples
+        unused = int(value.cpu().numpy() if isinstance(value, Tensor) else value)
         if 0 < unused == self._batch_size:
-            warnings.warn(  # once, because the text is the same
-                "GradMLLoss found no quadruple in a batch, whose loss and gradient are 0: a batch "
-                "must hold two samples of each of two classes, such as "
-                "PML's MPerClassSampler(labels, m=4) draws them.",
+            warnings.warn(  # shown once, because the text is always the same
+                "GradMLLoss found no quadruple in a batch, so its loss and gradient are 0: a batch "
+                "must hold two samples of each of two classes, as with "
+                "PML's MPerClassSampler(labels, m=4).",
                 stacklevel=2,
             )
         return unused
 
     @num_unused_samples.setter
     def num_unused_samples(self, value: Tensor | int) -> None:
-        held = vars(self).get("_num_unused_samples")
-        if not isinstance(held, Tensor) or getattr(value, "device", held.device) != held.device:
+        old = vars(self).get("_num_unused_samples")
+        if not isinstance(old, Tensor) or getattr(value, "device", old.device) != old.device:
             self._num_unused_samples = value
         elif isinstance(value, Tensor):
-            held.copy_(value)  # into its place, where a CUDA graph writes too
+            old.copy_(value)  # in place, because a CUDA graph writes to this memory
         else:
-            held.fill_(value)
+            old.fill_(value)
 
     def compute_loss(
         self,
@@ -160,62 +160,64 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             return self.zero_losses()
         x = self._vectors(embeddings)
         if indices_tuple is None and labels is not None and not has_reference:
-            return self._of_quadruples(x, labels)
+            return self._quadruple_losses(x, labels)
         y = x if ref_emb is embeddings else self._vectors(ref_emb.to(x.dtype))
-        return self._of_pairs(x, y, labels, indices_tuple, ref_labels)
+        return self._pair_losses(x, y, labels, indices_tuple, ref_labels)
 
     def _vectors(self, embeddings: Tensor) -> Tensor:
         return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
 
-    def _of_quadruples(self, x: Tensor, labels: Tensor) -> LossDict:
+    def _quadruple_losses(self, x: Tensor, labels: Tensor) -> LossDict:
         self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
         terms = self._disjoint if self.quadruples == "disjoint" else self._all
         pos, neg, first = terms(x, labels)
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
-            _ = self.num_unused_samples  # waits for nothing here, and may warn
+            _ = self.num_unused_samples  # read for its warning; needs no synchronisation here
         return {
             "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},
             "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},
         }
 
     def _disjoint(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        share: Tensor
-        if self._takes_plain_means():
-            # Of a mean of a fixed number of entries, those that stand for nothing are zeros.
+        """Return positive terms, negative terms and first samples of disjoint quadruples."""
+        factor: Tensor
+        if self._reduces_by_mean():
+            # Padding gets loss 0; the other entries are scaled so that the mean is right.
             index, count = padded_quadruples(labels)
             entries = torch.arange(len(index), device=count.device)
-            share = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
+            factor = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
             self.num_unused_samples = len(x) - 4 * count
         else:
-            index, share = disjoint_quadruples(labels)
-            self.num_unused_samples = len(x) - 4 * len(index) * share
+            index, factor = disjoint_quadruples(labels)
+            self.num_unused_samples = len(x) - 4 * len(index) * factor
         x1, x2, y1, y2 = x.index_select(0, index.flatten()).unflatten(0, (-1, 4)).unbind(dim=1)
         a1, a2, a3, a4, a5, a6 = self._weights()
         pos = a1 * self._power(x1, x2) + a2 * self._power(y1, y2)
         neg = a3 * self._power(x1, y1) + a4 * self._power(x1, y2)
         neg = neg + a5 * self._power(x2, y1) + a6 * self._power(x2, y2)
-        return pos * share, -neg * share, index[:, 0]
+        return pos * factor, -neg * factor, index[:, 0]
 
     def _power(self, x: Tensor, y: Tensor) -> Tensor:
         """Return |x - y|^k of each pair."""
         return paired_distances(x, y).pow(self.k)
 
-    def _takes_plain_means(self) -> bool:
-        """Whether nobody sees the entries but PML's mean of them."""
+    def _reduces_by_mean(self) -> bool:
+        """Return whether the entries are only used in a mean, so that padding goes unseen."""
         reducers = getattr(self.reducer, "reducers", {}).values()
         return bool(reducers) and all(
-            type(one) is MeanReducer and not one.collect_stats for one in reducers
+            type(reducer) is MeanReducer and not reducer.collect_stats for reducer in reducers
         )
 
     def _all(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return positive terms, negative terms and first samples, for each pair of classes."""
         means = all_quadruples(x, labels, self.k)
         self.num_unused_samples = len(x) - means.num_used
         pos = sum(self._weights()[:2]) / 2 * means.within
         return pos, -sum(self._weights()[2:]) * means.between, means.first
 
-    def _of_pairs(
+    def _pair_losses(
         self,
         x: Tensor,
         y: Tensor,
@@ -232,8 +234,8 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         else:
             a1, p, a2, n = lmu.convert_to_pairs(indices_tuple, labels, ref_labels)
             pos, neg = (a1, p), (a2, n)
-        take_matrix = True if indices_tuple is None else None
-        pos_distances, neg_distances = distances_of_pairs(x, y, pos, neg, take_matrix=take_matrix)
+        use_matrix = True if indices_tuple is None else None
+        pos_distances, neg_distances = distances_of_pairs(x, y, pos, neg, use_matrix=use_matrix)
         pos_losses = sum(self._weights()[:2]) * pos_distances.pow(self.k) * pos_exist
         neg_losses = -sum(self._weights()[2:]) * neg_distances.pow(self.k) * neg_exist
         return {
@@ -256,13 +258,13 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 
 
 def _six_weights(term_weights: Sequence[float] | None, w: float) -> tuple[float, ...] | None:
-    """Return ``term_weights`` as checked floats."""
+    """Check ``term_weights`` and return them as floats."""
     if term_weights is None:
         return None
     if w != 1:
         raise ValueError(
-            f"w={w} and term_weights={term_weights!r} were both given; leave one out (w is short "
-            "for term_weights=(1, 1, w, w, w, w))."
+            f"w={w} and term_weights={term_weights!r} were both given; leave one out (w is "
+            "shorthand for term_weights=(1, 1, w, w, w, w))."
         )
     try:
         weights = tuple(term_weights)
@@ -280,12 +282,12 @@ def _six_weights(term_weights: Sequence[float] | None, w: float) -> tuple[float,
 
 
 class QuadrupleMeans(NamedTuple):
-    """What :func:`all_quadruples` returns, one entry for each pair of classes (A, B).
+    """Result of :func:`all_quadruples`, with one entry for each pair of classes (A, B).
 
     ``within`` is the mean of :math:`|x_1-x_2|^k + |y_1-y_2|^k` and ``between`` the mean of
-    :math:`|x_i-y_j|^k` over all quadruples of the two classes, ``first`` the position of the first
-    sample of A, each of shape (P,). ``exists``, shape (), is False if there is no quadruple and one
-    entry of zeros stands in. ``num_used``, shape (), counts the samples in any quadruple.
+    :math:`|x_i-y_j|^k` over all quadruples of the two classes, ``first`` the index of the first
+    sample of A, each of shape (P,). Without any quadruple, ``exists``, shape (), is False and there
+    is one entry of zeros. ``num_used``, shape (), counts the samples that are in a quadruple.
     """
 
     within: Tensor
@@ -296,46 +298,59 @@ class QuadrupleMeans(NamedTuple):
 
 
 def disjoint_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return quadruples (x1, x2, y1, y2) that use each sample of the batch once at most.
+    """Return quadruples (x1, x2, y1, y2) that use each sample of the batch at most once.
 
-    Classes stand in order of first appearance. Round r takes the r-th pair of samples of every
-    class that has one and joins neighbours; what has no partner is left over. The work is done on
-    the device of ``labels``, at least 4, which is waited for once: for the number of quadruples.
+    Classes are in order of first appearance. Round r takes the r-th pair of samples of every class
+    that has one, and joins each two consecutive pairs to a quadruple; an odd pair is left out. One
+    synchronisation with the device of ``labels`` is needed, for the number of quadruples.
+
+    Args:
+        labels: Shape (N,), N at least 4.
 
     Returns:
-        Positions of shape (Q, 4), round by round, and whether there is any quadruple, shape ().
-        If there is none, Q is 1 and arbitrary positions stand in.
+        Indices into the batch of shape (Q, 4), round by round, and whether there is any quadruple,
+        shape (). If there is none, Q is 1 and the indices are arbitrary.
     """
-    order, ends = _joined_pairs(labels)
-    last, exists = _positions(ends, at_least=1)
+    order, ends = _ordered_by_quadruple(labels)
+    last, exists = _nonzero(ends, at_least=1)
     return _quadruples_ending_at(last, order), exists
 
 
 def padded_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return those of :func:`disjoint_quadruples` with a shape that nobody waits for.
+    """Return the quadruples of :func:`disjoint_quadruples`, padded to a fixed shape.
+
+    The shape does not depend on values, so no synchronisation with the device is needed.
+
+    Args:
+        labels: Shape (N,), N at least 4.
 
     Returns:
-        Positions of shape (N // 4, 4), the quadruples and after them the first one again, and their
-        number, shape (). If it is 0, arbitrary positions stand in.
+        Indices into the batch of shape (N // 4, 4), padded with the first quadruple, and the number
+        of quadruples, shape (). If it is 0, all indices are arbitrary.
     """
-    order, ends = _joined_pairs(labels)
+    order, ends = _ordered_by_quadruple(labels)
     last = (~ends).to(torch.uint8).argsort(stable=True)[: len(labels) // 4]
     last = torch.where(ends[last], last, last[0])
     return _quadruples_ending_at(last, order), ends.sum()
 
 
-def _joined_pairs(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return positions in which quadruples stand one by one, and where one ends, shapes (N,)."""
+def _ordered_by_quadruple(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return an order of the samples in which the four of a quadruple follow each other.
+
+    Returns:
+        Indices into the batch, and whether a quadruple ends there, both of shape (N,).
+    """
     n = len(labels)
-    first, rank, count = _places(labels)
+    first, rank, count = _class_positions(labels)
     rounds = torch.where(rank // 2 < count // 2, rank // 2, n)
     order = (rounds * n + first).argsort(stable=True)
     rounds = rounds[order]
-    # Samples of one round now stand pair by pair, so every fourth of them completes a quadruple.
+    # The samples of a round are now in pairs, so every fourth of them completes a quadruple.
     return order, (_rank_in_run(rounds) % 4 == 3) & (rounds < n)
 
 
 def _quadruples_ending_at(last: Tensor, order: Tensor) -> Tensor:
+    """Return the quadruples whose last samples are at positions ``last`` of ``order``."""
     steps = torch.arange(4, device=order.device)
     return order[(last - 3).clamp(min=0).unsqueeze(1) + steps]
 
@@ -343,20 +358,21 @@ def _quadruples_ending_at(last: Tensor, order: Tensor) -> Tensor:
 def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     r"""Average powers of distances over all quadruples of each pair of classes.
 
-    Classes stand in order of first appearance; those with one sample take no part. A mean over
-    quadruples is a mean over pairs of samples, and with k = 2 that of class a is
-    :math:`2 v_a n_a / (n_a - 1)` and that of a and b :math:`v_a + v_b + |m_a - m_b|^2`, where n
-    counts samples, m is the mean and v the mean squared deviation: there is no matrix over samples.
-    Other powers take an N x N matrix. The product of class means is the one place where TF32, if
-    allowed, costs digits. The device is waited for once, to learn how many classes there are.
+    Classes are in order of first appearance; those with a single sample are left out. A mean over
+    quadruples is a mean over pairs of samples. For k = 2 the mean within class a is
+    :math:`2 v_a n_a / (n_a - 1)` and the mean between a and b is :math:`v_a + v_b + |m_a - m_b|^2`,
+    where n is the number of samples, m the mean and v the mean squared deviation, so no matrix over
+    samples is needed. Other powers need an N x N matrix. TF32, if allowed, costs precision only in
+    the product of class means. One synchronisation with the device is needed, for the number of
+    classes.
     """
-    first, rank, count = _places(labels)
-    takes_part = count > 1
-    is_class = (rank == 0) & takes_part
-    starts, exists = _positions(is_class, at_least=2)
+    first, rank, count = _class_positions(labels)
+    is_used = count > 1
+    is_class = (rank == 0) & is_used
+    starts, exists = _nonzero(is_class, at_least=2)
     classes = len(starts)
-    # Samples that take no part form one more class, which is never paired.
-    class_of = torch.where(takes_part & exists, (is_class.cumsum(0) - 1)[first], classes)
+    # Samples that are left out form one more class, which is never paired.
+    class_of = torch.where(is_used & exists, (is_class.cumsum(0) - 1)[first], classes)
     size = _sums(x.new_ones(len(x)), class_of, classes + 1).clamp(min=2)
     if k == 2:
         within, between, *_ = _MeanSquares.apply(x, size, class_of)
@@ -368,47 +384,48 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
         between.flatten().gather(0, a * (classes + 1) + b) * exists,
         starts[a],
         exists,
-        takes_part.sum() * exists,
+        is_used.sum() * exists,
     )
 
 
 def pairs_where(mask: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return the rows and columns where ``mask`` is True, each of shape (P,), and whether it is.
+    """Return the rows and columns where ``mask`` is True, each of shape (P,).
 
-    If it is nowhere, P is 1 and an arbitrary pair stands in.
+    Also returns whether there is any, shape (); if not, P is 1 and the pair is arbitrary.
     """
-    flat, exists = _positions(mask.flatten(), at_least=1)
+    flat, exists = _nonzero(mask.flatten(), at_least=1)
     return (flat // mask.shape[1], flat % mask.shape[1]), exists
 
 
 def distances_of_pairs(
-    x: Tensor, y: Tensor, *pairs: tuple[Tensor, Tensor], take_matrix: bool | None = None
+    x: Tensor, y: Tensor, *pairs: tuple[Tensor, Tensor], use_matrix: bool | None = None
 ) -> list[Tensor]:
     """Return ``|x_i - y_j|`` for lists of pairs (i, j), with zero gradient where both coincide.
 
-    Few pairs are gathered as P x D numbers; of many, the N x M matrix of all distances is made once
-    and read. The bound, four times the memory of the matrix, is about where the matrix becomes
-    the faster way (measured on a CPU with D = 128 and 512); ``take_matrix`` overrides the choice.
+    For few pairs, P x D numbers are gathered; for many, the N x M matrix of all distances is
+    computed once and indexed. By default the matrix is used if the pairs would take more than four
+    times its memory, which is about where it becomes faster (measured on a CPU with D = 128 and
+    512); ``use_matrix`` overrides this.
     """
-    if take_matrix is None:
-        take_matrix = sum(len(i) for i, _ in pairs) * x.shape[1] > 4 * len(x) * len(y)
-    if not take_matrix:
+    if use_matrix is None:
+        use_matrix = sum(len(i) for i, _ in pairs) * x.shape[1] > 4 * len(x) * len(y)
+    if not use_matrix:
         return [paired_distances(x.index_select(0, i), y.index_select(0, j)) for i, j in pairs]
-    # A view, because torch.compile takes no function of the same tensor twice.
+    # A view, because torch.compile fails if one tensor is passed twice to a custom function.
     matrix = pairwise_distances(x, y.view_as(y)).flatten()
-    # Flat positions, because the gradient of gather is far cheaper than that of matrix[i, j].
+    # Flat indices, because the gradient of gather is far cheaper than that of matrix[i, j].
     return [matrix.gather(0, i * len(y) + j) for i, j in pairs]
 
 
 def _rank_in_run(values: Tensor) -> Tensor:
-    """Return how many equal values stand directly before each value, shape (N,)."""
+    """Return the number of equal values directly before each value, shape (N,)."""
     position = torch.arange(len(values), device=values.device)
     is_start = torch.cat([values.new_ones(1, dtype=torch.bool), values[1:] != values[:-1]])
     return position - position.where(is_start, 0).cummax(0).values
 
 
-def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the first position of each sample's class, its rank in it and the class's size."""
+def _class_positions(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for each sample, where its class first occurs, its rank in it and the class size."""
     order = labels.argsort(stable=True)
     rank_in_order = _rank_in_run(labels[order])
     position = torch.arange(len(labels), device=labels.device)
@@ -417,22 +434,22 @@ def _places(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return first, rank, _sums(torch.ones_like(position), first, len(labels))[first]
 
 
-def _positions(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
+def _nonzero(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
     """Return where ``mask`` is True, shape (P,), and whether that is ``at_least`` times, shape ().
 
-    If it is not, the first positions stand in. So P never is 0, and nobody needs a branch on it,
-    which torch.compile could not take.
+    If it is not, positions 0 to at_least - 1 are returned. So P is never 0, and callers need no
+    branch on it, which torch.compile could not trace.
     """
     exists = mask.sum() >= at_least
-    stand_in = torch.arange(len(mask), device=mask.device) < at_least
-    positions = torch.where(exists, mask, stand_in).nonzero().squeeze(1)
+    fallback = torch.arange(len(mask), device=mask.device) < at_least
+    positions = torch.where(exists, mask, fallback).nonzero().squeeze(1)
     if torch.compiler.is_compiling():
         torch._check(len(positions) >= at_least)
     return positions, exists
 
 
 def _index_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return all a < b below ``n``, as triu_indices does, but for an n that the compiler lacks."""
+    """Return all pairs a < b below ``n``, as triu_indices, but traceable for a dynamic ``n``."""
     index = torch.arange(n, device=device)
     later = n - 1 - index
     total = n * (n - 1) // 2
@@ -446,12 +463,13 @@ def _sums(values: Tensor, group_of: Tensor, groups: int) -> Tensor:
 
 
 def _means(powers: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the means of a matrix over samples within classes, shape (C,), and between, (C, C)."""
+    """Return means of an (N, N) matrix within classes, shape (C,), and between them, (C, C)."""
     sums = _sums(_sums(powers, class_of, len(size)).t(), class_of, len(size))
     return sums.diagonal() / (size * (size - 1)), sums / (size.unsqueeze(1) * size)
 
 
 def _plain_mean_squares(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the result of ``_MeanSquares`` from plain operations."""
     squares = x.square().sum(dim=1)
     return _means(squares.unsqueeze(1) + squares - 2 * x @ x.t(), class_of, size)
 
@@ -459,8 +477,8 @@ def _plain_mean_squares(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tens
 class _MeanSquares(Fused):
     """Mean squared distances within classes, shape (C,), and between them, shape (C, C).
 
-    Its cost is the traffic of N x D tensors: here one forward and one backward, of autograd's own
-    three times as many.
+    Its time is spent on reading and writing N x D tensors, which autograd does three times as
+    often.
     """
 
     @staticmethod
@@ -469,7 +487,7 @@ class _MeanSquares(Fused):
         means = sums / size.unsqueeze(1)
         deviations = means.index_select(0, class_of).sub_(x)
         variance = _sums(_squared_lengths(deviations), class_of, len(size)) / size
-        # No difference feels a shift, and without this one the products would cancel digits.
+        # Distances do not change under a shift; this one keeps the digits of the products.
         shift = sums.sum(dim=0) / len(x)
         centred = means - shift
         spread = variance + _squared_lengths(centred)
@@ -481,9 +499,9 @@ class _MeanSquares(Fused):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         x, size, class_of, _, _, centred, shift = ctx.saved_tensors
         grad_within, grad_between, *_ = grads
-        both = grad_between + grad_between.t()
-        grad_spread = both.sum(dim=1)
-        grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(both, centred, alpha=-1)
+        symmetric = grad_between + grad_between.t()
+        grad_spread = symmetric.sum(dim=1)
+        grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(symmetric, centred, alpha=-1)
         scale = 2 * (grad_spread + grad_within * (2 * size / (size - 1))) / size
         offset = grad_means * (2 / size).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)
         grad_x = offset.index_select(0, class_of)
