@@ -16,13 +16,13 @@ def dot_products(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     Args:
         x: Shape (N, D).
         y: Shape (M, D).
-        out: Where to put it, shape (N, M).
+        out: What receives it, shape (N, M).
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or not onednn_is_faster():
         return torch.mm(x, y.t(), out=out)
     # What compiled models call; public functions reach oneDNN in float32 by copies alone.
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
-    return found if out is None else out.copy_(found)
+    product: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
+    return product if out is None else out.copy_(product)
 
 
 @cache

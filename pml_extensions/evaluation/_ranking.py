@@ -35,6 +35,8 @@ _SORTED_ITEMS = 4096
 _SORTED_ITEMS_ON_CPU = 8192
 _SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
+#: Larger classes are sorted on a CPU, which compares all references with each member.
+_COUNTED_MEMBERS = 64
 #: Sorting is slow where more than 1 / _DEEP_SHARE of all ranks matter.
 _DEEP_SHARE = 16
 #: Larger classes are sorted on a GPU: too often two of so many similarities are equal in float32.
@@ -82,7 +84,7 @@ class Retrieval:
         items = len(ref_labels)
         limit, first_limit = scores.limits(items)
         few = items <= self._sorted_items(items, limit)
-        # Few labels are put in order before the host would have told a GPU to do so.
+        # Few labels are put in order sooner than the host could start a GPU on it.
         home = torch.device("cpu") if few else self.queries.device
         query_class, ref_class, members, asked = self._classes(labels, ref_labels, home)
         own = members - int(self.includes_query)
@@ -138,8 +140,8 @@ class Retrieval:
         query_class, asked = ref_class, members
         if self.references is not None:
             (labels,) = uploaded(home, labels)
-            found = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
-            query_class = torch.where(classes[found] == labels, found, len(classes))
+            index = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
+            query_class = torch.where(classes[index] == labels, index, len(classes))
             asked = members.new_zeros(len(classes) + 1)
             asked = asked.scatter_add_(0, query_class, torch.ones_like(query_class))[:-1]
         # The host knows how large classes are, and with it every shape: it asks a GPU once.
@@ -160,7 +162,7 @@ class Retrieval:
             return members <= (_UNTIED_MEMBERS if limit is None else 0)
         order = members.argsort(stable=True)
         fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= members[order] * _SORTED_SHARE <= items
+        fits &= (members[order] * _SORTED_SHARE <= items) & (members[order] <= _COUNTED_MEMBERS)
         if self.references is None:
             fits &= members[order] <= (self.chunk_size or _CHUNK_SIZE)
         counted = torch.empty_like(fits)
@@ -175,12 +177,12 @@ class Retrieval:
         if self.on_gpu:
             rows = rows_at_once(references, VALUES, self.chunk_size)
             return rank_by_values(
-                queries, references, task, widths, rows, scores.add, self.includes_query
+                queries, references, task, widths, rows, scores, self.includes_query
             )
         if self.references is None:
-            rank_among_themselves(references, task, len(widths), size, scores.add)
+            rank_among_themselves(references, task, len(widths), size, scores)
         else:
-            rank_in_gallery(queries, references, task, size, scores.add, self.includes_query)
+            rank_in_gallery(queries, references, task, size, scores, self.includes_query)
         return queries.positions[:0]
 
     def _sort(
@@ -207,7 +209,7 @@ class Retrieval:
         elif not halved:
             size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
         exclude = queries if self.includes_query else None
-        rank_by_sorting(asking, references, task, widths, size, scores.add, exclude, halved)
+        rank_by_sorting(asking, references, task, widths, size, scores, exclude, halved)
 
     def _is_halved(self, task: Task) -> bool:
         """Return whether all are best sorted at once, with one product for both directions."""
@@ -227,13 +229,13 @@ class Retrieval:
             vectors = vectors.double()
             return Side(vectors, vectors.square().sum(dim=1) / -2, classes, rows)
         dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
-        units = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
+        directed = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
         # Part by part, so that no further copy of the data is needed.
         entries = _NORMALIZED_ENTRIES if self.on_gpu else _NORMALIZED_ENTRIES_ON_CPU
         part = max(1, entries // vectors.shape[1])
-        for unit, raw in zip(units.split(part), vectors.split(part), strict=True):
-            unit.copy_(directions(raw.to(dtype)))
-        return Side(units, None, classes, rows)
+        for scaled, raw in zip(directed.split(part), vectors.split(part), strict=True):
+            scaled.copy_(directions(raw.to(dtype)))
+        return Side(directed, None, classes, rows)
 
 
 def _is_gpu(device: torch.device) -> bool:

@@ -12,9 +12,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-#: Up to this many ranks of a row, comparing with each is faster than looking at single hits.
-_FEW = 8
-
 
 class Ranks:
     """Counts, for a tile of queries, the references that beat each of their own references.
@@ -43,7 +40,9 @@ class Ranks:
         # A rank that does not exist never matters.
         self._most_beaten = torch.where(k <= own.unsqueeze(1), limits.int() - k, -1)
         self.beaten = torch.zeros_like(self.positions)
-        self._update(slice(None))
+        self._alive = torch.zeros(len(own), dtype=torch.int32, device=own.device)
+        self._lowest = self.thresholds.new_zeros(len(own))
+        self._update(torch.arange(len(own), device=own.device))
 
     def ranks(self) -> Tensor:
         """Return the ranks of the own references, best first, from 1, shape (Q, K).
@@ -57,138 +56,52 @@ class Ranks:
         """Whether no rank matters any more."""
         return not bool((self._alive > 0).any())
 
-    def count_tile(self, similarities: Tensor, positions: Tensor) -> None:
-        """Count the tile that holds the own references, or is the first for other reasons.
-
-        There most ranks still matter in most rows, so passes over the tile beat single hits.
+    def count(self, similarities: Tensor, positions: Tensor) -> None:
+        """Count references where they can matter.
 
         Args:
             similarities: Of the queries to these references, shape (Q, M); minus infinity where
                 a reference is to be left out.
             positions: Index of the references in the data, shape (M,).
         """
-        rows = torch.arange(len(self.own), device=self.own.device)
-        few = self._alive <= 2 * _FEW
-        self._raise_lowest(similarities, rows[~few])
-        for chosen, count in ((rows[few], self._count_few), (rows[~few], self._count_hits)):
-            if len(chosen):
-                count(similarities.index_select(0, chosen), positions, chosen)
-                self._update(chosen)
-
-    def count(self, similarities: Tensor, positions: Tensor) -> None:
-        """Count a tile of references of other classes where it can matter.
-
-        Args:
-            similarities: Of the queries to these references, shape (Q, M).
-            positions: Index of the references in the data, shape (M,).
-        """
         rows = (similarities.amax(dim=1) >= self._lowest).nonzero().squeeze(1)
         if len(rows) == 0:
             return
-        few = self._alive[rows] <= _FEW
-        for chosen, count in ((rows[few], self._count_few), (rows[~few], self._count_hits)):
-            if len(chosen):
-                count(similarities.index_select(0, chosen), positions, chosen)
-                self._update(chosen)
+        self._count(_rows(similarities, rows), positions, rows)
+        self._update(rows)
 
-    def count_columns(self, similarities: Tensor, positions: Tensor) -> None:
-        """Do as ``count`` with queries in columns, shape (M, Q)."""
-        columns = (similarities.amax(dim=0) >= self._lowest).nonzero().squeeze(1)
-        if len(columns) == 0:
-            return
-        few = self._alive[columns] <= _FEW
-        for chosen, count in ((columns[few], self._count_few), (columns[~few], self._count_hits)):
-            if len(chosen):
-                count(similarities.index_select(1, chosen).t().contiguous(), positions, chosen)
-                self._update(chosen)
-
-    def _raise_lowest(self, similarities: Tensor, rows: Tensor) -> None:
-        """Look only at the L nearest of a tile where L others are enough to pass every limit."""
-        if len(rows) == 0:
-            return
-        enough = self._most_beaten[rows].amax(dim=1).clamp(min=0) + 1
-        most = int(enough.max())
-        if most > similarities.shape[1] // 4:
-            return
-        nearest = similarities.index_select(0, rows).topk(most, dim=1).values
-        last = nearest.gather(1, enough.long().unsqueeze(1) - 1).squeeze(1)
-        self._lowest[rows] = torch.maximum(self._lowest[rows], last)
-
-    def _count_few(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
+    def _count(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
+        """Add to ``beaten``, one rank after the other, in those rows where it still matters."""
         depths = self._alive[rows]
         for k in range(int(depths.max())):
             if k > 0:
                 deeper = (depths > k).nonzero().squeeze(1)
                 similarities = similarities.index_select(0, deeper)
                 rows, depths = rows[deeper], depths[deeper]
-            self.beaten[rows, k] += self._beaten_in(similarities, positions, k, rows)
+            threshold = self.thresholds[rows, k].unsqueeze(1)
+            # Float results, because sums of them run several times as fast as sums of bools.
+            mask = torch.empty_like(similarities)
+            above = torch.gt(similarities, threshold, out=mask).sum(dim=1)
+            level = torch.ge(similarities, threshold, out=mask).sum(dim=1)
+            beaten = above.int()
+            tied = (level != above).nonzero().squeeze(1)
+            if len(tied):
+                equal = similarities[tied] == threshold[tied]
+                earlier = positions < self.positions[rows[tied], k].unsqueeze(1)
+                beaten[tied] += (equal & earlier).sum(dim=1, dtype=torch.int32)
+            self.beaten[rows, k] += beaten
 
-    def _beaten_in(
-        self, similarities: Tensor, positions: Tensor, k: int, rows: Tensor | slice
-    ) -> Tensor:
-        """Return how many of the references beat the k-th own one of each row."""
-        threshold = self.thresholds[rows, k].unsqueeze(1)
-        # Float results, because sums of them run several times as fast as sums of bools.
-        mask = torch.empty_like(similarities)
-        above = torch.gt(similarities, threshold, out=mask).sum(dim=1)
-        level = torch.ge(similarities, threshold, out=mask).sum(dim=1)
-        beaten = above.int()
-        tied = (level != above).nonzero().squeeze(1)
-        if len(tied):
-            equal = similarities[tied] == threshold[tied]
-            earlier = positions < self.positions[rows, k][tied].unsqueeze(1)
-            beaten[tied] += (equal & earlier).sum(dim=1, dtype=torch.int32)
-        return beaten
-
-    def _count_hits(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
-        """Place each similarity that beats a rank that matters among its row's thresholds."""
-        width = self.thresholds.shape[1]
-        is_hit = similarities >= self._lowest[rows].unsqueeze(1)
-        flat = is_hit.flatten().nonzero().squeeze(1)
-        row = torch.div(flat, similarities.shape[1], rounding_mode="floor")
-        value = similarities.flatten()[flat]
-        base = (rows * width)[row]
-        place = self._places(value, base)
-        position = positions[flat - row * similarities.shape[1]].int()
-        self._move_ties(place, value, base, position)
-        wins = (place < width).nonzero().squeeze(1)
-        added = self.beaten.new_zeros(len(rows) * width)
-        added.index_add_(0, row[wins] * width + place[wins], added.new_ones(len(wins)))
-        self.beaten[rows] += added.view(-1, width).cumsum(dim=1, dtype=torch.int32)
-
-    def _places(self, value: Tensor, base: Tensor) -> Tensor:
-        """Return how many thresholds of its row are above each value, by bisection."""
-        thresholds, width = self.thresholds.flatten(), self.thresholds.shape[1]
-        place = torch.zeros_like(base)
-        for bit in reversed(range(width.bit_length())):
-            further = place + (1 << bit)
-            above = thresholds[base + further.clamp(max=width) - 1] > value
-            place = torch.where(above & (further <= width), further, place)
-        return place
-
-    def _move_ties(self, place: Tensor, value: Tensor, base: Tensor, position: Tensor) -> None:
-        """Move each place behind equal thresholds that stand earlier in the data, in place."""
-        width = self.thresholds.shape[1]
-        tied = torch.arange(len(place), device=place.device)
-        while len(tied):
-            tied = tied[place[tied] < width]
-            at = base[tied] + place[tied]
-            later = (self.thresholds.flatten()[at] == value[tied]) & (
-                self.positions.flatten()[at] < position[tied]
-            )
-            tied = tied[later]
-            place[tied] += 1
-
-    def _update(self, rows: Tensor | slice) -> None:
+    def _update(self, rows: Tensor) -> None:
         """Find how many ranks still matter in these rows, and the lowest similarity among them."""
         matters = self.beaten[rows] <= self._most_beaten[rows]
-        k = self._rank[rows]
-        alive = (k * matters).amax(dim=1)
-        lowest = (
-            self.thresholds[rows].gather(1, (alive.long() - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
-        )
-        lowest = lowest.masked_fill(alive == 0, torch.inf)
-        if isinstance(rows, slice):
-            self._alive, self._lowest = alive, lowest
-        else:
-            self._alive[rows], self._lowest[rows] = alive, lowest
+        alive = (self._rank[rows] * matters).amax(dim=1)
+        last = (alive.long() - 1).clamp(min=0).unsqueeze(1)
+        lowest = self.thresholds[rows].gather(1, last).squeeze(1)
+        self._alive[rows], self._lowest[rows] = alive, lowest.masked_fill(alive == 0, torch.inf)
+
+
+def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Return these rows, fast of a transposed matrix too."""
+    if matrix.is_contiguous():
+        return matrix.index_select(0, rows)
+    return matrix.t().index_select(1, rows).t().contiguous()

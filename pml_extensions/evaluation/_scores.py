@@ -44,7 +44,7 @@ class Scores:
         # The k-th rank is at least k, so that ranks which do not exist are above R.
         in_first_r = ranks <= r.clamp(max=self.nearest or torch.inf).unsqueeze(1)
 
-        def is_found() -> Tensor:
+        def exists() -> Tensor:
             return (k <= own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
 
         def is_within(n: int) -> Tensor:
@@ -54,12 +54,12 @@ class Scores:
             "precision_at_1": partial(is_within, 1),
             "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
             "mean_average_precision_at_r": lambda: (precision * in_first_r).sum(dim=1) / r,
-            "mean_average_precision": lambda: (precision * is_found()).sum(dim=1) / r,
-            "mean_reciprocal_rank": lambda: (precision * is_found())[:, 0],
+            "mean_average_precision": lambda: (precision * exists()).sum(dim=1) / r,
+            "mean_reciprocal_rank": lambda: (precision * exists())[:, 0],
             **{f"recall_at_{n}": partial(is_within, n) for n in self.recall_at},
         }
-        found = torch.stack([metrics[name]() for name in self.names])
-        self.values[:, queries] = found.masked_fill_(own == 0, torch.nan)
+        values = torch.stack([metrics[name]() for name in self.names])
+        self.values[:, queries] = values.masked_fill_(own == 0, torch.nan)
 
     def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
         """Return the metrics of all queries, and the norms of vectors that lie on a GPU.
@@ -88,9 +88,9 @@ def class_means(
         labels: Classes of the queries, shape (Q,).
         is_query: Which of the N are queries, shape (N,), Q of them.
     """
-    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    classes, class_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
     means = {
-        name: np.bincount(place, values[is_query], len(classes)) / counts
+        name: np.bincount(class_of, values[is_query], len(classes)) / counts
         for name, values in per_query.items()
     }
     return classes, means

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pml_extensions.evaluation._scores import Scores
 from pml_extensions.evaluation._strips import in_strips
-from pml_extensions.evaluation._tiles import Found, Side, Task
+from pml_extensions.evaluation._tiles import Side, Task
 
 #: Most similarities of which the largest stands for all while the nearest are sought.
 _LARGEST_GROUP = 16
@@ -31,7 +32,7 @@ def rank_by_sorting(
     task: Task,
     widths: Sequence[int],
     size: int,
-    found: Found,
+    scores: Scores,
     exclude: Tensor | None,
     halved: bool = False,
 ) -> None:
@@ -44,7 +45,7 @@ def rank_by_sorting(
         widths: Members of the class of each query, or more; only a GPU, which would have to be
             waited for, needs them.
         size: Queries taken at a time.
-        found: Gets the result.
+        scores: Gets the ranks.
         exclude: The position of each query among the references, if it is to be left out.
         halved: On a CPU, where the queries are the references: compute the similarity of two once.
     """
@@ -65,7 +66,7 @@ def rank_by_sorting(
         width = int(task.own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
         doubt = None if precision is None else _Doubt(tile, references, *precision)
-        _rank(tile, similarities, references.classes, task, width, found, excluded, doubt)
+        _rank(tile, similarities, references.classes, task, width, scores, excluded, doubt)
 
     if halved and strip is not None:
         for rows in _halved(left, strip):
@@ -167,7 +168,7 @@ def _rank(
     classes: Tensor,
     task: Task,
     width: int,
-    found: Found,
+    scores: Scores,
     exclude: Tensor | None,
     doubt: _Doubt | None,
 ) -> None:
@@ -186,10 +187,10 @@ def _rank(
     else:
         nearest = nearest_by_sorting(similarities, count)
     matches = classes[nearest] == tile.classes.unsqueeze(1)
-    place = torch.arange(1, count + 1, device=own.device)
+    rank = torch.arange(1, count + 1, device=own.device)
     # Matches come first, in order; the others count as beyond every limit.
     beyond = len(classes) + 1
-    ranks = torch.where(matches, place, beyond)
+    ranks = torch.where(matches, rank, beyond)
     ranks = torch.from_numpy(np.sort(ranks.numpy())) if on_cpu else ranks.sort(dim=1).values
     if on_cpu and task.first_limit > count:
         lost = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
@@ -199,7 +200,7 @@ def _rank(
             if exclude is not None:
                 similarities.scatter_(1, exclude[lost].unsqueeze(1), -torch.inf)
         ranks[lost, 0] = _first(similarities, classes == tile.classes[lost].unsqueeze(1))
-    found(tile.positions, ranks[:, :width], own)
+    scores.add(tile.positions, ranks[:, :width], own)
 
 
 def _first(similarities: Tensor, is_own: Tensor) -> Tensor:

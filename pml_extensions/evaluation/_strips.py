@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation._tiles import Found, Side, Task, own_columns
+from pml_extensions.evaluation._scores import Scores
+from pml_extensions.evaluation._tiles import Side, Task, own_columns
 from pml_extensions.functional import free_memory
 
 #: Strips take at most this share of the memory that is free, and no more than so many bytes:
@@ -69,7 +70,7 @@ def rank_by_values(
     task: Task,
     widths: Sequence[int],
     size: int,
-    found: Found,
+    scores: Scores,
     exclude_self: bool,
 ) -> Tensor:
     """Rank by the values of the largest similarities, of which no order has to be known.
@@ -82,15 +83,15 @@ def rank_by_values(
         task: What is to be found.
         widths: Members of the class of each query, ascending.
         size: Queries taken at a time.
-        found: Gets the result.
+        scores: Gets the ranks.
         exclude_self: No query finds the reference at its own position.
 
     Returns:
         The positions of the queries to which an own reference and another are equally similar,
         where it matters: their ranks are not exact.
     """
-    place = torch.empty_like(references.positions)
-    place[references.positions] = torch.arange(len(place), device=place.device)
+    column = torch.empty_like(references.positions)
+    column[references.positions] = torch.arange(len(column), device=column.device)
     tied = torch.empty_like(queries.classes, dtype=torch.bool)
 
     def rank(rows: slice) -> None:
@@ -99,13 +100,13 @@ def rank_by_values(
         similarities = tile.similarities(references)
         own_similarities = similarities.gather(1, columns)
         if exclude_self:
-            itself = place[tile.positions].unsqueeze(1)
+            itself = column[tile.positions].unsqueeze(1)
             exists &= columns != itself
             similarities.scatter_(1, itself, -torch.inf)
         own_similarities.masked_fill_(~exists, -torch.inf)
         own = task.own[tile.classes]
         ranks, tied[rows] = _ranks(similarities, own_similarities, own, task)
-        found(tile.positions, ranks, own)
+        scores.add(tile.positions, ranks, own)
 
     in_strips(len(queries.classes), size, rank)
     return queries.positions[tied]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +9,7 @@ from torch import Tensor
 
 from pml_extensions.evaluation._products import dot_products
 from pml_extensions.evaluation._ranks import Ranks
-
-#: Called with queries (their rows), the ranks of their own references, shape (Q, K), and R.
-Found = Callable[[Tensor, Tensor, Tensor], None]
+from pml_extensions.evaluation._scores import Scores
 
 
 @dataclass
@@ -88,7 +85,7 @@ def borders(members: Tensor, size: int) -> list[slice]:
     return tiles
 
 
-def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, found: Found) -> None:
+def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores: Scores) -> None:
     """Rank the first ``ranked`` vectors, whole classes of at most ``size``, among all.
 
     The similarity of two is computed once and counts for both.
@@ -109,10 +106,10 @@ def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, found:
             if above is not None:
                 above.count(similarities, second.positions)
             if below is not None:
-                below.count_columns(similarities, first.positions)
+                below.count(similarities.t(), first.positions)
         query = queries[i]
         if query is not None:
-            found(first.positions, query.ranks(), query.own)
+            scores.add(first.positions, query.ranks(), query.own)
             queries[i] = None
 
 
@@ -129,7 +126,7 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
     ranks = Ranks(own_similarities, positions, own, task.limits(own, columns.shape[1]))
     # Only others are counted; what does not exist points at the query itself.
     similarities.scatter_(1, torch.where(exists, columns, itself), -torch.inf)
-    ranks.count_tile(similarities, tile.positions)
+    ranks.count(similarities, tile.positions)
     return ranks
 
 
@@ -148,7 +145,7 @@ def own_columns(
 
 
 def rank_in_gallery(
-    queries: Side, gallery: Side, task: Task, size: int, found: Found, exclude_self: bool = False
+    queries: Side, gallery: Side, task: Task, size: int, scores: Scores, exclude_self: bool = False
 ) -> None:
     """Rank the gallery for queries, which stand in the order of its classes.
 
@@ -170,10 +167,10 @@ def rank_in_gallery(
             similarities = tile.similarities(part)
             if rows in near:
                 same = tile.classes.unsqueeze(1) == part.classes
-                ranks.count_tile(similarities.masked_fill_(same, -torch.inf), part.positions)
+                ranks.count(similarities.masked_fill_(same, -torch.inf), part.positions)
             else:
                 ranks.count(similarities, part.positions)
-        found(tile.positions, ranks.ranks(), ranks.own)
+        scores.add(tile.positions, ranks.ranks(), ranks.own)
 
 
 def _start_in_gallery(

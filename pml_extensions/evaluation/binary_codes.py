@@ -12,13 +12,12 @@ from torch import Tensor
 from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._products import dot_products
+from pml_extensions.evaluation._scores import Scores
+from pml_extensions.evaluation.retrieval_metrics import METRICS
 from pml_extensions.functional import without_autocast
 from pml_extensions.modules import BinaryEmbedding
 
 RECALL_AT = (1, 2, 4, 8)
-# Neighbours looked at first: most queries find one of their class here, so that few need all of a
-# large K.
-FIRST_LOOK = 16
 
 
 @torch.no_grad()
@@ -60,22 +59,22 @@ def hamming_retrieval(
     ks, chunk_size = _ks(ks), checks.positive_integer("chunk_size", chunk_size)
     index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
-    deepest = min(max(ks), task.candidates)
     order = _scored(task.relevant)
     # Chunks of similar R, so that one large class does not deepen the search of all others.
     order = order[task.relevant[order].argsort(stable=True)]
-    totals = torch.zeros(3 + len(ks), dtype=torch.float64)
+    scores = Scores(
+        (*METRICS[:3], *(f"recall_at_{k}" for k in ks)), ks, len(task.codes), order.device
+    )
     for rows in order.split(chunk_size):
         relevant = task.relevant[rows]
-        matches = _matches(index, task, rows, max(int(relevant[-1]), min(FIRST_LOOK, deepest)))
-        first = _first_hit(matches)
-        if (missed := first > matches.shape[1]).any() and matches.shape[1] < deepest:
-            first[missed] = _first_hit(_matches(index, task, rows[missed], deepest))
-        recalls = torch.stack([(first <= k).sum() for k in ks])
-        totals += torch.cat([_scores(matches, relevant), recalls]).cpu()
-    names = ["precision_at_1", "r_precision", "mean_average_precision_at_r"]
-    names += [f"recall_at_{k}" for k in ks]
-    return dict(zip(names, (totals / len(order)).tolist(), strict=True))
+        depth = min(max(int(relevant[-1]), *ks), task.candidates)
+        matches = _matches(index, task, rows, depth)
+        rank = torch.arange(1, depth + 1, device=rows.device)
+        # Matches come first, in order; the others count as beyond every rank.
+        ranks = rank.where(matches, torch.iinfo(rank.dtype).max).sort(dim=1).values
+        scores.add(rows, ranks, relevant)
+    means = scores.values[:, order].mean(dim=1)
+    return dict(zip(scores.names, means.tolist(), strict=True))
 
 
 @torch.no_grad()
@@ -166,16 +165,16 @@ def _width(x: Tensor) -> str:
 
 def _signs(codes: Tensor) -> Tensor:
     """Return the bits of packed codes as 1 and -1, whose products float32 holds exactly."""
-    places = torch.arange(8, dtype=torch.uint8, device=codes.device)
-    bits = (codes.unsqueeze(2) >> places) & 1
+    shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
+    bits = (codes.unsqueeze(2) >> shifts) & 1
     return bits.flatten(1).float().mul_(2).sub_(1)
 
 
 def _relevant(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return how many references have the class of each query, shape (N,)."""
     classes, counts = reference_labels.unique(return_counts=True)
-    place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
-    return torch.where(classes[place] == labels, counts[place], 0)
+    index = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
+    return torch.where(classes[index] == labels, counts[index], 0)
 
 
 def _scored(relevant: Tensor) -> Tensor:
@@ -203,37 +202,13 @@ def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
     """
     # faiss keeps that order, although it does not promise it: the tests hold it to it.
     wanted = depth + int(task.self_retrieval)
-    found = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), wanted)[1]).to(rows)
+    nearest = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), wanted)[1]).to(rows)
     if task.self_retrieval:
-        is_self = found == rows.unsqueeze(1)
+        is_self = nearest == rows.unsqueeze(1)
         # Where enough duplicates come before the query itself, the last one is too many.
         is_self[~is_self.any(dim=1), -1] = True
-        found = found[~is_self].view(len(rows), depth)
-    return task.reference_labels[found] == task.labels[rows].unsqueeze(1)
-
-
-def _first_hit(matches: Tensor) -> Tensor:
-    """Return the rank of the first match of each query, one more than the last rank if none."""
-    rank = matches.byte().argmax(dim=1) + 1
-    return rank.masked_fill(~matches.any(dim=1), matches.shape[1] + 1)
-
-
-def _scores(matches: Tensor, relevant: Tensor) -> Tensor:
-    """Return the sums over queries of P@1, R-precision and MAP@R, shape (3,).
-
-    Args:
-        matches: Whether each neighbour has the query's class, nearest first, shape (B, depth).
-        relevant: R of each query, at most depth, shape (B,).
-    """
-    rank = torch.arange(1, matches.shape[1] + 1, device=matches.device)
-    hits = (matches & (rank <= relevant.unsqueeze(1))).double()
-    precision = hits.cumsum(dim=1) / rank
-    per_query = (
-        matches[:, 0].double(),
-        hits.sum(dim=1) / relevant,
-        (hits * precision).sum(dim=1) / relevant,
-    )
-    return torch.stack(per_query).sum(dim=1)
+        nearest = nearest[~is_self].view(len(rows), depth)
+    return task.reference_labels[nearest] == task.labels[rows].unsqueeze(1)
 
 
 def _hit_chance(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tensor:

@@ -25,8 +25,6 @@ from pml_extensions.functional import directions
 QUERY, RIGHT, WRONG = (110, 110, 110), (0, 158, 115), (205, 40, 30)
 #: Images with a shorter side are enlarged by a whole factor.
 SMALLEST_SIDE = 96
-#: References that all queries are compared with at a time.
-CHUNK = 8192
 
 
 @torch.no_grad()
@@ -39,8 +37,9 @@ def nearest_neighbours(
 ) -> NDArray[np.int64]:
     """Return the k nearest neighbours of chosen queries by Euclidean distance, nearest first.
 
-    Distances are summed squared differences in float64, so no digits are lost; this is meant for
-    some queries, not for a whole data set. References at the same distance rank by index.
+    Distances are summed squared differences in float64, so no digits are lost; memory grows with
+    queries x references, because this is meant for some queries, not for a whole data set.
+    References at the same distance rank by index.
 
     Args:
         embeddings: Shape (N, D).
@@ -74,24 +73,14 @@ def nearest_neighbours(
 
 def _search(queries: Tensor, own: Tensor, references: Tensor, k: int, normalize: bool) -> Tensor:
     """Return the k nearest references of each query; ``own`` is the one that is left out."""
-
-    def prepare(x: Tensor) -> Tensor:
-        x = x.to(queries.device, torch.float64)
-        return directions(x) if normalize else x
-
-    queries = prepare(queries)
-    nearest, distances = own.new_empty(len(own), 0), queries.new_empty(len(own), 0)
-    for start in range(0, len(references), CHUNK):
-        part = prepare(references[start : start + CHUNK])
-        indices = torch.arange(start, start + len(part), device=own.device).expand(len(own), -1)
-        # Not by a matrix product, which may give duplicates distances that differ.
-        new = torch.cdist(queries, part, compute_mode="donot_use_mm_for_euclid_dist")
-        new = new.masked_fill(indices == own[:, None], torch.inf)
-        # Smaller indices come first, and a stable sort leaves equal distances in that order.
-        nearest, distances = torch.cat((nearest, indices), 1), torch.cat((distances, new), 1)
-        distances, order = distances.sort(dim=1, stable=True)
-        distances, nearest = distances[:, :k], nearest.gather(1, order[:, :k])
-    return nearest
+    x, y = queries.double(), references.to(queries.device, torch.float64)
+    if normalize:
+        x, y = directions(x), directions(y)
+    # Not by a matrix product, which may give duplicates distances that differ.
+    distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+    is_own = torch.arange(len(y), device=own.device) == own.unsqueeze(1)
+    # A stable sort leaves equal distances in order of index.
+    return distances.masked_fill(is_own, torch.inf).argsort(dim=1, stable=True)[:, :k]
 
 
 def retrieval_gallery(

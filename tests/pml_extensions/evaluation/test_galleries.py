@@ -49,10 +49,8 @@ def unit(vector: Any) -> list[float]:
 
 
 class TestNearestNeighbours:
-    @pytest.mark.parametrize("chunk", [1, 7, 8192])
     @pytest.mark.parametrize("kind", [np.float32, np.float64, np.int64, torch.tensor])
-    def test_self_retrieval(self, kind: Any, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(galleries, "CHUNK", chunk)
+    def test_self_retrieval(self, kind: Any) -> None:
         x, queries = vectors(60), [3, 59, 0, 3]
         result = nearest_neighbours(kind(x), queries, 9, normalize=False)
         assert result.dtype == np.int64
@@ -62,9 +60,7 @@ class TestNearestNeighbours:
         x = np.ones((4, 2))
         assert nearest_neighbours(x, [2, 0], 3).tolist() == [[0, 1, 3], [1, 2, 3]]
 
-    @pytest.mark.parametrize("chunk", [5, 8192])
-    def test_separate_references(self, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(galleries, "CHUNK", chunk)
+    def test_separate_references(self) -> None:
         x, reference, queries = vectors(10), vectors(40, seed=1), np.array([9, 1])
         result = nearest_neighbours(x, queries, 40, reference, normalize=False)
         assert result.tolist() == brute_force(x[queries], reference, 40)

@@ -16,7 +16,7 @@ from support.paths import GOLDEN, ROOT
 FILES = (
     *(
         f"_shared/{name}.py"
-        for name in ("__init__", "base_losses", "checks", "numerics", "softmax")
+        for name in ("__init__", "base_losses", "checks", "numerics", "quadruples", "softmax")
     ),
     "losses/normalized_softmax_loss.py",
     "losses/grad_ml_loss.py",

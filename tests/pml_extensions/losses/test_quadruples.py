@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.losses.grad_ml_loss import (
+from pml_extensions._shared.quadruples import (
     all_quadruples,
     disjoint_quadruples,
     distances_of_pairs,
