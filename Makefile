@@ -64,6 +64,7 @@ lint: style types
 style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/function_length.py pml_extensions reality_check
 
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy

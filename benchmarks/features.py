@@ -31,7 +31,7 @@ from reality_check.config import Experiment, Training, load_experiment
 from reality_check.data import SampleSet, TensorSet, load_dataset, split_dataset
 from reality_check.data.tensors import Tensors
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params
+from reality_check.training.methods import fill_method, middle_params
 from reality_check.training.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -91,7 +91,7 @@ def trainer(
 ) -> Trainer:
     """A fold run of its method, with the middle of every range."""
     method, rules = made.methods[0], made.protocol
-    settings = fill_settings(method, rules, middle_params(method, rules))
+    settings = fill_method(method, rules, middle_params(method, rules))
     fixed = (1, 0) if validation is None else None
     task = FoldTask(
         settings, made.model, training or rules.training, SIZE, 1, 2, fixed_epochs=fixed

@@ -39,7 +39,7 @@ from pml_extensions.functional import allow_tf32
 from pml_extensions.losses import ChunkedSoftmax, ClassSampler, NormalizedSoftmaxLoss
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.training import GpuSettings
-from reality_check.evaluation.metrics import embed
+from reality_check.evaluation.scoring import embed
 from reality_check.models.network import autocast
 from reality_check.training.captured_step import CHECKS, WARM_UP
 from reality_check.training.module import TrainingModule

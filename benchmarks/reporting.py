@@ -27,7 +27,7 @@ import numpy as np
 
 from reality_check.config.compose import compose
 from reality_check.config.metrics import METRICS, Stage
-from reality_check.evaluation.metrics import Metrics
+from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.prepare import prepare
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop

@@ -37,7 +37,7 @@ from reality_check.config import Model, Training
 from reality_check.data import ImageSet
 from reality_check.models.pipeline import input_shape
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 from reality_check.training.module import TrainingModule, loss_value
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
@@ -164,7 +164,7 @@ def make_fold(case: dict[str, Any], batch: int, device: torch.device, **how: Any
             **how,
         }
     )
-    settings = MethodSettings(
+    settings = FilledMethod(
         name="normalized_softmax",
         loss="pytorch_metric_learning.losses.NormalizedSoftmaxLoss",
         arguments={},

@@ -30,9 +30,9 @@ from pml_extensions.functional import directions
 from reality_check.config import load_experiment
 from reality_check.config.values import Range, Searched
 from reality_check.data import read_tensors
-from reality_check.data.sampler import build_sampler
+from reality_check.data.batch_sampler import build_sampler
 from reality_check.data.splits import ClassSplits, class_splits
-from reality_check.training.methods import MethodSettings, build_loss, fill_settings, search_space
+from reality_check.training.methods import FilledMethod, build_loss, fill_method, search_space
 from reality_check.utils.seeds import derive
 from reality_check.utils.spread import evenly_spread
 
@@ -92,9 +92,9 @@ def methods() -> dict[str, Any]:
         }
         space["learning_rates.embedder"] = Range(low=1e-4, high=3e-2, log=True)
 
-        def settings_of(params: Mapping[str, Any]) -> MethodSettings:
+        def settings_of(params: Mapping[str, Any]) -> FilledMethod:
             known = {**params, "learning_rates.trunk": 0.0}
-            return fill_settings(method, experiment.protocol, known)
+            return fill_method(method, experiment.protocol, known)
 
         return space, settings_of
 
@@ -111,7 +111,7 @@ def draw(seed: int, name: str, trial: int, value: Searched) -> float:
 
 
 def train_folds(
-    x: Tensor, y: np.ndarray, splits: ClassSplits, settings: MethodSettings, seed: int, test: bool
+    x: Tensor, y: np.ndarray, splits: ClassSplits, settings: FilledMethod, seed: int, test: bool
 ) -> float:
     """The best validation MAP@R, or the test MAP@R at that step: mean over the folds."""
     tested = np.flatnonzero(np.isin(y, splits.test))
@@ -131,7 +131,7 @@ def train_folds(
 
 
 def _train(
-    x: Tensor, y: np.ndarray, x_val: Tensor, y_val: np.ndarray, settings: MethodSettings, seed: int
+    x: Tensor, y: np.ndarray, x_val: Tensor, y_val: np.ndarray, settings: FilledMethod, seed: int
 ) -> tuple[Tensor | None, float]:
     """Train a linear head; return that of the best evaluation. A diverged one counts as 0."""
     torch.manual_seed(seed % 2**31)

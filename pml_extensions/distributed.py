@@ -1,4 +1,4 @@
-"""Losses over the batches of all processes, with the gradients of one process."""
+"""Losses over the batches of all ranks, with the gradients of training in one process."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ IndicesTuple = tuple[Tensor, ...]
 
 
 class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
-    """Computes a loss on the batches of all ranks, as one process with all of them would.
+    """Computes a loss on the full batch, the batches of all ranks joined.
 
-    It takes the place of PML's class of that name. Around the network stands
-    DistributedDataParallel, which averages gradients over ranks; then
+    It replaces PML's class of the same name. If the network is wrapped in DistributedDataParallel,
+    which averages gradients over ranks,
 
     - the network gets the gradient of the full batch, as with PML's wrapper;
-    - the parameters of the loss (proxies) get it too, where PML's gives world_size times as much;
-    - the value is that of the full batch, where PML's is world_size times as much;
-    - the full batch is in the order of the ranks on every rank (PML: own rank first), so that
-      losses which depend on the order agree, and the parameters of the loss get bit-identical
-      gradients without DistributedDataParallel around it, as long as they started equal.
+    - so do the parameters of the loss (proxies); with PML's wrapper their gradient is multiplied
+      by world_size;
+    - the value is the loss of the full batch; with PML's wrapper it is multiplied by world_size;
+    - the full batch has the same order on every rank, rank 0 first (PML: own rank first). So
+      losses that depend on the order agree, and the parameters of the loss get bit-identical
+      gradients without DistributedDataParallel, if they are initialised equally.
 
-    DistributedDataParallel around the wrapper is allowed; it changes no gradient and makes the
-    start equal. All ranks must have batches of equal size (``drop_last=True``).
-    An ``indices_tuple`` comes from PML's DistributedMinerWrapper. Outside of a process group the
-    loss is called as it is.
+    The wrapper itself may be wrapped in DistributedDataParallel, which initialises all ranks
+    equally and changes no gradient. All ranks must have batches of equal size (``drop_last=True``).
+    Mine with PML's DistributedMinerWrapper. Without a process group the loss is called directly.
 
     Args:
         loss: A loss or CrossBatchMemory, of PML or of this package.
-        efficient: Only False: with PML's efficient mode, pairs across ranks count less than pairs
-            within one.
+        efficient: Must be False: in PML's efficient mode, pairs across ranks count less than pairs
+            within a rank.
 
     Raises:
-        TypeError: ``loss`` is neither.
+        TypeError: ``loss`` is neither a loss nor CrossBatchMemory.
         ValueError: ``efficient`` is True.
     """
 
@@ -63,15 +63,15 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
         """Return the loss of the full batch.
 
         Args:
-            embeddings: Those of this rank, shape (N, D).
+            embeddings: Embeddings of this rank, shape (N, D).
             labels: Shape (N,).
-            indices_tuple: What PML's DistributedMinerWrapper returned.
-            ref_emb: References of this rank, shape (M, D); not for CrossBatchMemory.
+            indices_tuple: Pairs or triplets from PML's DistributedMinerWrapper.
+            ref_emb: Reference embeddings of this rank, shape (M, D); not for CrossBatchMemory.
             ref_labels: Shape (M,).
             enqueue_mask: Which samples enter a CrossBatchMemory, shape (N,).
 
         Returns:
-            What the loss returns, the same on each rank.
+            The loss, the same on each rank.
 
         Raises:
             ValueError: References were given to CrossBatchMemory.
@@ -98,12 +98,12 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
 
 
 def gather_embeddings(own: Tensor) -> Tensor:
-    """Return the tensors of all ranks, one after the other, with a gradient for the own one.
+    """Concatenate the embeddings of all ranks; gradients flow to those of this rank.
 
-    For losses that cannot be wrapped: between a network in DistributedDataParallel and the loss,
-    each rank then computes the loss of the full batch. The gradient is multiplied by world_size,
-    because the average over ranks comes after it. To multiply the loss instead, as PML does, would
-    multiply the gradients of its parameters as well, which each rank has in full.
+    Use it for losses that cannot be wrapped, between a network in DistributedDataParallel and the
+    loss: each rank then computes the loss of the full batch. The gradient is multiplied by
+    world_size, because DistributedDataParallel averages it over ranks afterwards. Multiplying the
+    loss instead, as PML does, would also multiply the gradients of the loss's parameters.
 
     Args:
         own: Embeddings of this rank, shape (N, D), N the same on all ranks.
@@ -118,7 +118,7 @@ def gather_embeddings(own: Tensor) -> Tensor:
 
 
 class _ScaledGradient(torch.autograd.Function):
-    """Identity whose gradient is multiplied."""
+    """Identity whose gradient is multiplied by ``factor``."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, factor: int) -> Tensor:
@@ -131,15 +131,16 @@ class _ScaledGradient(torch.autograd.Function):
 
 
 def _in_order_of_ranks(indices_tuple: IndicesTuple, size: int, references: int) -> IndicesTuple:
-    """Translate positions in PML's full batch, own rank first, to positions in ours."""
+    """Convert indices into PML's full batch, own rank first, to indices in the order of ranks."""
     # (anchor, positive, negative) or (anchor, positive, anchor, negative).
     sizes = (size, references, references if len(indices_tuple) == 3 else size, references)
-    return tuple(map(_translated, indices_tuple, sizes))
+    return tuple(map(_reordered, indices_tuple, sizes))
 
 
-def _translated(index: Tensor, size: int) -> Tensor:
-    rank = torch.distributed.get_rank()
-    block, place = index // size, index % size
-    # Blocks stand as own, 0, 1, ...; those before the own rank are one place late.
-    of_rank = torch.where(block == 0, rank, torch.where(block <= rank, block - 1, block))
-    return of_rank * size + place
+def _reordered(index: Tensor, size: int) -> Tensor:
+    """Return the same for one tensor of indices; each rank has ``size`` samples."""
+    own_rank = torch.distributed.get_rank()
+    block, offset = index // size, index % size
+    # Block 0 is the own rank's; ranks before it are shifted by one block.
+    rank = torch.where(block == 0, own_rank, torch.where(block <= own_rank, block - 1, block))
+    return rank * size + offset

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reality_check.config.metrics import Stage
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import sources_of
 from reality_check.papers.published_comparison import comparable_tables
@@ -100,7 +100,7 @@ def run(
     experiment, folder = parallelism.on_device(experiment), Path(out_dir)
     tracking = Tracking(experiment.name, folder, trackers)
 
-    def look(campaign: Campaign) -> None:
+    def watch_and_track(campaign: Campaign) -> None:
         watch(campaign)
         tracking(campaign)
 
@@ -117,12 +117,12 @@ def run(
         campaign.baselines().set_attribute("parameters", ready.trained_parameters())
         campaign.baselines().set_attribute("inputs", ready.describe_inputs())
         if ready.experiment.storage is None:
-            # The folder is held by this run alone. In a container that was started anew, workers of
+            # The folder is held by this run alone. In a restarted container, workers of
             # the one before could not be seen to be gone for some minutes.
-            campaign.release_all(only_of_runs=True)
+            campaign.release_all(only_started_by_run=True)
         campaign.clear_failures()
         if not campaign.is_complete():
-            _work(campaign, parallelism, look, log)
+            _work(campaign, parallelism, watch_and_track, log)
         tracking.finish(campaign)
         compute_columns(campaign, partial(collect, campaign, importance=False), log)
         return _write(campaign)
@@ -134,7 +134,7 @@ def _work(
     watch: Callable[[Campaign], None],
     log: Callable[[str], None],
 ) -> None:
-    """Have workers do all that is left."""
+    """Run workers until no work is left."""
     from reality_check.launch.local import LocalWorkers
 
     workers: LocalWorkers | SlurmWorkers
@@ -221,12 +221,10 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     grouped = groups(_sources(paths, load_results))
     results = [combine(group) for group in grouped]
     if len(grouped) == 1:
-        places = tuple(map(describe, grouped[0]))
-        write_report(dataclasses.replace(results[0], folders=places), target)
+        described_folders = tuple(map(describe, grouped[0]))
+        write_report(dataclasses.replace(results[0], folders=described_folders), target)
         return results
-    keys = {
-        key for one, other in itertools.combinations(results, 2) for key in differences(one, other)
-    }
+    keys = {key for pair in itertools.combinations(results, 2) for key in differences(*pair)}
     described = [tuple(map(describe, group)) for group in grouped]
     write_grouped_report(list(zip(results, described, strict=True)), sorted(keys), target)
     return results
@@ -295,7 +293,7 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
         UsageError: one cannot be read, is not finished, or holds what another one holds.
     """
     target = _file(Path(file))
-    sources = _sources([Path(one) for one in runs], lambda one: collect(campaign_of(one), False))
+    sources = _sources([Path(run) for run in runs], lambda path: collect(campaign_of(path), False))
     grouped = groups(sources)
     atomic_write(target, leaderboard_html(grouped))
     return len(grouped)
@@ -357,7 +355,7 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     from reality_check.training.prepared_experiment import PreparedExperiment, described_input
 
     campaign = read_campaign(folder)
-    names = [one.name for one in campaign.experiment.methods]
+    names = [item.name for item in campaign.experiment.methods]
     if method not in names:
         raise UsageError(
             f"{folder} has no method {method!r}; write one of {', '.join(names)}."

@@ -17,7 +17,7 @@ from reality_check.config.described import Description
 from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
 
 if TYPE_CHECKING:
-    from reality_check.config.published import PublishedResults
+    from reality_check.config.published_scores import PublishedResults
 
 
 class Record(TypedDict):
@@ -57,7 +57,7 @@ class ResultRow:
     trial: int | None = None
 
     def record(self) -> Record:
-        """The line as a dict, in the order of the columns."""
+        """Return the line as a dict, in the order of the columns."""
         return Record(
             experiment=self.experiment,
             method=self.method,
@@ -150,7 +150,7 @@ class Importance:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one stage of one method took on one kind of device, lost attempts included.
+    """The hours of one stage of one method on one kind of device, including lost attempts.
 
     Attributes:
         method: its name; ``""`` for the baselines, which belong to none.
@@ -211,7 +211,7 @@ class MethodResults:
 
 @dataclass(frozen=True)
 class MethodRecords:
-    """What a column of the user's own is a function of: all that was recorded of one method.
+    """The records of one method, from which an own column of the report is computed.
 
     Attributes:
         method: its trials, reproductions and final trainings, with their scores in validation,
@@ -310,10 +310,9 @@ class ExperimentResults:
     noun: str = "image"
 
     @property
-    def selected_by(self) -> str:
-        """The title of the validation metric that chose epochs and trials."""
-        metric = self.metric(self._protocol.get("selects_by", PRIMARY))
-        return f"-{metric.title}" if metric.sign < 0 else metric.title
+    def selected_by(self) -> Metric:
+        """The validation metric that chose epochs and trials; a higher value is better."""
+        return self.metric(self._protocol.get("selects_by", PRIMARY)).maximised
 
     @property
     def _protocol(self) -> dict[str, Any]:
@@ -323,15 +322,15 @@ class ExperimentResults:
     def metric(self, name: str) -> Metric:
         """Return a metric; title, unit and direction of an own one are those that were recorded."""
         described = self._protocol.get("described", {})
-        return metric_of(name, {one: Description(**said) for one, said in described.items()})
+        return metric_of(name, {key: Description(**item) for key, item in described.items()})
 
     def settings_of(self, method: str) -> dict[str, Any]:
-        """A method's part of ``config``; empty where there is none."""
-        every = self.config.get("methods") or []
-        return next((one for one in every if one.get("name") == method), {})
+        """Return the settings of a method in ``config``; empty if it is not there."""
+        methods = self.config.get("methods") or []
+        return next((settings for settings in methods if settings.get("name") == method), {})
 
     def records(self, baselines: bool = False) -> list[Record]:
-        """The measured values as a list of dicts, one per line of ``results.csv``.
+        """Return the measured values as a list of dicts, one per line of ``results.csv``.
 
         ``pandas.DataFrame(results.records())`` makes a table of them.
 
@@ -343,7 +342,7 @@ class ExperimentResults:
         return [row.record() for row in rows]
 
     def trials(self) -> list[dict[str, Any]]:
-        """Every trial, reproduction and final run as a flat dict, all with the same keys.
+        """Return every trial, reproduction and final run as a flat dict, all with the same keys.
 
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
         ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over

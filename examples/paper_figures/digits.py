@@ -152,8 +152,10 @@ class Digits:
 
 def class_directions(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Return the direction of the mean unit embedding of each class, shape (C, D)."""
-    units = unit_vectors(embeddings.double())
-    sums = units.new_zeros(int(labels.max()) + 1, units.shape[1]).index_add_(0, labels, units)
+    normalized = unit_vectors(embeddings.double())
+    sums = normalized.new_zeros(int(labels.max()) + 1, normalized.shape[1]).index_add_(
+        0, labels, normalized
+    )
     return unit_vectors(sums)
 
 
@@ -162,8 +164,8 @@ def angular_spread(embeddings: Tensor, labels: Tensor) -> float:
 
     Averaged over samples; 0 where every class is one direction.
     """
-    units = unit_vectors(embeddings.double())
-    cosines = (units * class_directions(embeddings, labels)[labels]).sum(dim=1)
+    normalized = unit_vectors(embeddings.double())
+    cosines = (normalized * class_directions(embeddings, labels)[labels]).sum(dim=1)
     return float(torch.rad2deg(cosines.clamp(-1, 1).acos()).mean())
 
 

@@ -40,14 +40,14 @@ def warped_softmax(
     return loss
 
 
-def loss_field(loss: WarpedSoftmaxLoss, places: Tensor) -> LossField:
+def loss_field(loss: WarpedSoftmaxLoss, points: Tensor) -> LossField:
     """Return the loss of an embedding of class 0 at each of ``places``, and its gradient.
 
     Args:
         loss: With a reducer that keeps the loss of each sample.
         places: Shape (N, 2).
     """
-    e = places.detach().double().requires_grad_()
+    e = points.detach().double().requires_grad_()
     losses = loss(e, torch.zeros(len(e), dtype=torch.int64))["loss"]["losses"]
     (gradients,) = torch.autograd.grad(losses.sum(), e)
     return LossField(losses.detach(), gradients)

@@ -10,7 +10,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def normalized_gradients(
-    units: Tensor, weights: Tensor, labels: Tensor, alphas: Tensor
+    normalized: Tensor, weights: Tensor, labels: Tensor, alphas: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return gradients of the softmax over scaled cosines (Heated-Up Softmax, Eq. 3, and Eq. 5).
 
@@ -24,14 +24,14 @@ def normalized_gradients(
         Lengths of the gradient with respect to the unit embedding, as the equation has it, and of
         its part along the sphere, which is what reaches an embedding of length 1. Both (A, N).
     """
-    errors = _errors(alphas[:, None, None] * (units @ weights.t()), labels)
+    errors = _errors(alphas[:, None, None] * (normalized @ weights.t()), labels)
     gradients = alphas[:, None, None] * (errors @ weights)
-    along = (gradients * units).sum(dim=-1, keepdim=True) * units
+    along = (gradients * normalized).sum(dim=-1, keepdim=True) * normalized
     return gradients.norm(dim=-1), (gradients - along).norm(dim=-1)
 
 
 def linear_gradients(
-    units: Tensor, weights: Tensor, bias: Tensor, labels: Tensor, norms: Tensor
+    normalized: Tensor, weights: Tensor, bias: Tensor, labels: Tensor, norms: Tensor
 ) -> Tensor:
     """Return the length of the gradient of a plain softmax with respect to the embedding.
 
@@ -45,7 +45,7 @@ def linear_gradients(
     Returns:
         |dl/df| = |sum_m (p_m - q_m) w_m|, shape (L, N).
     """
-    logits = norms[:, None, None] * (units @ weights.t()) + bias
+    logits = norms[:, None, None] * (normalized @ weights.t()) + bias
     return (_errors(logits, labels) @ weights).norm(dim=-1)
 
 
@@ -72,8 +72,8 @@ def hard_and_easy(logits: Tensor, labels: Tensor) -> tuple[list[int], list[int]]
 
 
 def _at_quantiles(order: Tensor) -> list[int]:
-    places = {int(q * (len(order) - 1)) for q in QUANTILES} if len(order) else set()
-    return [int(order[place]) for place in sorted(places)]
+    positions = {int(q * (len(order) - 1)) for q in QUANTILES} if len(order) else set()
+    return [int(order[position]) for position in sorted(positions)]
 
 
 def _errors(logits: Tensor, labels: Tensor) -> Tensor:

@@ -67,15 +67,15 @@ def compute(settings: Settings) -> FigureData:
     for kind in KINDS:
         for seed in range(digits.budget.seeds):
             run = trained(digits, kind, seed)
-            units = unit_vectors(run.embed(digits.test))
+            normalized = unit_vectors(run.embed(digits.test))
             with torch.no_grad():
-                correct = accuracy(run.loss.get_logits(units), digits.test.labels)  # type: ignore[operator]
-            spread = angular_spread(units, digits.test.labels)
+                correct = accuracy(run.loss.get_logits(normalized), digits.test.labels)  # type: ignore[operator]
+            spread = angular_spread(normalized, digits.test.labels)
             add_rows(spreads, 1, kind=kind.name, seed=seed, spread=spread, accuracy=correct)
             if seed == 0:
-                x, y = units.t()
+                x, y = normalized.t()
                 labels = digits.test.labels
-                add_rows(points, len(units), kind=kind.name, label=labels, x=x, y=y)
+                add_rows(points, len(normalized), kind=kind.name, label=labels, x=x, y=y)
                 w = unit_vectors(run.loss.proxies.detach().cpu())  # type: ignore[operator]
                 add_rows(
                     weights, len(w), kind=kind.name, label=list(range(len(w))), x=w[:, 0], y=w[:, 1]
@@ -125,7 +125,7 @@ def _draw_circle(
     turn = np.linspace(0, 2 * np.pi, 200)
     axes.plot(np.cos(turn), np.sin(turn), color=FAINT, linewidth=0.8, zorder=1)
     edges = np.linspace(-np.pi, np.pi, BINS + 1)
-    places = np.stack([np.array(points["x"]), np.array(points["y"])], axis=1)
+    coordinates = np.stack([np.array(points["x"]), np.array(points["y"])], axis=1)
     for label, shares in enumerate(_histogram(points)):
         colour = colour_of(label)
         # Heights by the square root, or classes that spread out would vanish beside narrow ones.
@@ -138,7 +138,7 @@ def _draw_circle(
                 both = np.concatenate([arc, arc[::-1]])
                 bars.append(np.stack([ring * np.cos(both), ring * np.sin(both)], axis=1))
         axes.add_collection(PolyCollection(bars, color=colour, alpha=0.75, zorder=2))
-        mean = places[np.array(points["label"]) == label].mean(axis=0)
+        mean = coordinates[np.array(points["label"]) == label].mean(axis=0)
         if np.linalg.norm(mean) > 0:
             write_digit(axes, label, *(1.68 * mean / np.linalg.norm(mean)))
     for x, y, label in zip(weights["x"], weights["y"], weights["label"], strict=True):

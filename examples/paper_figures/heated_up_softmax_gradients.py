@@ -32,15 +32,15 @@ def compute(settings: Settings) -> FigureData:
     """Return the gradient lengths of hard and easy test samples."""
     digits = Digits.of(settings, fashion=False)
     run = trained(digits, KIND, seed=0)
-    units = unit_vectors(run.embed(digits.test)).double()
+    normalized = unit_vectors(run.embed(digits.test)).double()
     weights = unit_vectors(run.loss.proxies.detach().cpu().double())  # type: ignore[operator]
-    cosines = units @ weights.t()
+    cosines = normalized @ weights.t()
     table: dict[str, list[Any]] = {}
     chosen = hard_and_easy(cosines, digits.test.labels)
     for group, rows in zip(GROUPS, chosen, strict=True):
         for rank, row in enumerate(rows):
             label = digits.test.labels[row : row + 1]
-            full, along = normalized_gradients(units[row : row + 1], weights, label, ALPHAS)
+            full, along = normalized_gradients(normalized[row : row + 1], weights, label, ALPHAS)
             own = float(cosines[row, label])
             others = cosines[row].clone()
             others[label] = -torch.inf
@@ -67,9 +67,11 @@ def draw(data: FigureData) -> Figure:
         rows = rows_where(data.tables[""], group=group)
         curves = []
         for rank in sorted(set(rows["rank"])):
-            one = rows_where(rows, rank=rank)
-            margin = one["own_cosine"][0] - one["largest_other_cosine"][0]
-            curves.append((one["alpha"], one["gradient"], one["along_sphere"], f"{margin:+.2g}"))
+            curve = rows_where(rows, rank=rank)
+            margin = curve["own_cosine"][0] - curve["largest_other_cosine"][0]
+            curves.append(
+                (curve["alpha"], curve["gradient"], curve["along_sphere"], f"{margin:+.2g}")
+            )
         draw_gradients(axes, curves, "margin (cosines)")
         axes.set_title(f"({'ab'[index]}) {group} samples", fontsize=9.5, loc="left", color=INK)
         axes.set_xlabel("α (1 / temperature)", fontsize=9.5, color=INK)
@@ -80,7 +82,10 @@ def draw(data: FigureData) -> Figure:
 
 
 def draw_gradients(
-    axes: Axes, curves: list[tuple[Any, Any, Any, str]], heading: str, place: str = "upper left"
+    axes: Axes,
+    curves: list[tuple[Any, Any, Any, str]],
+    heading: str,
+    legend_position: str = "upper left",
 ) -> None:
     """Draw thick and thin curves on logarithmic axes; the thin ones may be None."""
     dress(axes)
@@ -94,6 +99,6 @@ def draw_gradients(
     axes.set_ylim(1e-4, 3e3)
     if handles:
         axes.legend(
-            handles=handles, title=heading, loc=place, frameon=False, fontsize=8.5,
+            handles=handles, title=heading, loc=legend_position, frameon=False, fontsize=8.5,
             title_fontsize=8.5, labelcolor=INK,
         )  # fmt: skip

@@ -47,12 +47,12 @@ def compute(settings: Settings) -> FigureData:
 
 def _losses_text(table: dict[str, list[Any]], ratios: tuple[float, ...]) -> str:
     whole = rows_where(table, ratio=1.0, k=1)["recall"]
-    told = []
+    differences = []
     for ratio in ratios[:-1]:
         some = rows_where(table, ratio=ratio, k=1)["recall"]
         difference = mean_text([a - b for a, b in zip(some, whole, strict=True)])
-        told.append(f"{100 * ratio:g} %: {difference}")
-    return "; ".join(told)
+        differences.append(f"{100 * ratio:g} %: {difference}")
+    return "; ".join(differences)
 
 
 def _kept(ratio: float, retrieval: Retrieval) -> int:

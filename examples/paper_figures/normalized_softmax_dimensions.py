@@ -86,12 +86,12 @@ def draw_means(
     label: str,
 ) -> None:
     """Draw every value as a dot, and the means with their intervals along a line."""
-    places = sorted(set(rows[x]))
-    samples = [rows_where(rows, **{x: place})[y] for place in places]
-    intervals = [t_interval(values) for values in samples]
+    values = sorted(set(rows[x]))
+    samples = [rows_where(rows, **{x: value})[y] for value in values]
+    intervals = [t_interval(sample) for sample in samples]
     axes.plot(rows[x], rows[y], marker, markersize=3, color=colour, alpha=0.55, markeredgewidth=0)
     axes.errorbar(
-        places, [i.mean for i in intervals], yerr=[i.half_width or np.nan for i in intervals],
+        values, [i.mean for i in intervals], yerr=[i.half_width or np.nan for i in intervals],
         color=colour, linestyle=style, linewidth=1.6, marker=marker, markersize=5.5, capsize=3,
         label=label,
     )  # fmt: skip

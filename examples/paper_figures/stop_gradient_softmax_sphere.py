@@ -79,27 +79,27 @@ def draw(data: FigureData) -> Figure:
     figure = new_figure(9.0, 6.0)
     for column, kind in enumerate(KINDS):
         rows = rows_where(data.tables[""], kind=kind)
-        places = np.stack([np.array(rows[name]) for name in "xyz"], axis=1)
+        points = np.stack([np.array(rows[name]) for name in "xyz"], axis=1)
         labels = np.array(rows["label"])
         upper = figure.add_subplot(2, 2, 1 + column)
-        _draw_sphere(upper, places, labels)
-        _draw_map(figure.add_subplot(2, 2, 3 + column, projection="mollweide"), places, labels)
+        _draw_sphere(upper, points, labels)
+        _draw_map(figure.add_subplot(2, 2, 3 + column, projection="mollweide"), points, labels)
         spreads = rows_where(data.tables["spread"], kind=kind)
         numbers = f"{mean_text(spreads['spread'], '°')}, {mean_text(spreads['accuracy'], ' %')}"
         upper.set_title(f"({'ab'[column]}) {kind}\n{numbers}", fontsize=9.5, color=INK)
     return figure
 
 
-def rotated(places: np.ndarray) -> np.ndarray:
+def rotated(points: np.ndarray) -> np.ndarray:
     """Return places as the eye of :data:`VIEW` sees them: to the right, up, towards it."""
     elevation, azimuth = np.deg2rad(VIEW)
     flat = np.cos(elevation)
     towards = np.array([flat * np.cos(azimuth), flat * np.sin(azimuth), np.sin(elevation)])
     right = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
-    return places @ np.stack([right, np.cross(towards, right), towards], axis=1)
+    return points @ np.stack([right, np.cross(towards, right), towards], axis=1)
 
 
-def _draw_sphere(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
+def _draw_sphere(axes: Axes, points: np.ndarray, labels: np.ndarray) -> None:
     axes.set_aspect("equal")
     axes.axis("off")
     for line in _graticule():
@@ -108,23 +108,23 @@ def _draw_sphere(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
         axes.plot(near[:, 0], near[:, 1], color=GRID, linewidth=0.8, zorder=1)
     turn = np.linspace(0, 2 * np.pi, 200)
     axes.plot(np.cos(turn), np.sin(turn), color=FAINT, linewidth=0.9, zorder=1)
-    seen = rotated(places)
+    seen = rotated(points)
     colours = np.array([*map(colour_of, labels)])
     for side, size, alpha in ((seen[:, 2] < 0, 3, 0.25), (seen[:, 2] >= 0, 5, 0.9)):
         axes.scatter(
             seen[side, 0], seen[side, 1], s=size, c=colours[side], alpha=alpha, linewidths=0,
             zorder=2, rasterized=True,
         )  # fmt: skip
-    for label, direction in _directions(places, labels):
+    for label, direction in _directions(points, labels):
         x, y, depth = rotated(direction[None])[0]
         if depth > 0:
             write_digit(axes, label, 1.12 * float(x), 1.12 * float(y))
 
 
-def _draw_map(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
+def _draw_map(axes: Axes, points: np.ndarray, labels: np.ndarray) -> None:
     colours = [*map(colour_of, labels)]
-    axes.scatter(*_angles(places), s=3, c=colours, linewidths=0, rasterized=True)
-    for label, direction in _directions(places, labels):
+    axes.scatter(*_angles(points), s=3, c=colours, linewidths=0, rasterized=True)
+    for label, direction in _directions(points, labels):
         longitude, latitude = _angles(direction[None])
         write_digit(axes, label, float(longitude[0]), float(latitude[0]))
     axes.grid(True, color=GRID, linewidth=0.8)
@@ -134,12 +134,12 @@ def _draw_map(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
     axes.spines["geo"].set_color(FAINT)
 
 
-def _angles(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.arctan2(places[:, 1], places[:, 0]), np.arcsin(places[:, 2].clip(-1, 1))
+def _angles(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.arctan2(points[:, 1], points[:, 0]), np.arcsin(points[:, 2].clip(-1, 1))
 
 
-def _directions(places: np.ndarray, labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    means = class_directions(torch.from_numpy(places), torch.from_numpy(labels)).numpy()
+def _directions(points: np.ndarray, labels: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    means = class_directions(torch.from_numpy(points), torch.from_numpy(labels)).numpy()
     return [(int(label), means[label]) for label in np.unique(labels)]
 
 

@@ -134,8 +134,10 @@ def _diverged_text(table: dict[str, list[Any]]) -> str:
         kind.name: sorted({e for e in rows_where(table, kind=kind.name)["diverged"] if e})
         for kind in KINDS
     }
-    told = [f"{name} (epoch {', '.join(map(str, e))})" for name, e in ends.items() if e]
-    return f"Became infinite: {'; '.join(told)}." if told else "No training became infinite."
+    infinite = [f"{name} (epoch {', '.join(map(str, e))})" for name, e in ends.items() if e]
+    return (
+        f"Became infinite: {'; '.join(infinite)}." if infinite else "No training became infinite."
+    )
 
 
 def draw(data: FigureData) -> Figure:
@@ -161,15 +163,17 @@ def _draw_panel(axes: Axes, kinds: list[Kind], data: FigureData) -> None:
         colour, style = COLOURS[index], STYLES[index]
         rows = rows_where(data.tables[""], kind=kind.name)
         for seed in sorted(set(rows["seed"])):
-            one = rows_where(rows, seed=seed)
-            values = np.array([np.nan if d is None else d for d in one["distance"]], dtype=float)
+            training = rows_where(rows, seed=seed)
+            values = np.array(
+                [np.nan if d is None else d for d in training["distance"]], dtype=float
+            )
             label = kind.name if seed == 0 else None
             axes.plot(
-                one["epoch"], values, color=colour, linestyle=style, linewidth=1.3, label=label
+                training["epoch"], values, color=colour, linestyle=style, linewidth=1.3, label=label
             )
-            if one["diverged"][0]:
+            if training["diverged"][0]:
                 last = np.flatnonzero(np.isfinite(values))[-1]
-                axes.plot(one["epoch"][last], values[last], "x", color=INK, markersize=6)
+                axes.plot(training["epoch"][last], values[last], "x", color=INK, markersize=6)
         if isinstance(kind.own, Piecewise):
             axes.axhline(kind.own.alpha, color=colour, linewidth=0.9, linestyle=":")
     axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper left", ncols=1)

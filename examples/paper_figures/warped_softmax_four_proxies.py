@@ -40,14 +40,14 @@ X = Y = np.linspace(-5, 7, 97)
 
 def compute(settings: Settings) -> FigureData:
     """Return the loss and the descent direction on a grid, for each set of proxies."""
-    places = grid(X, Y)
+    points = grid(X, Y)
     table: dict[str, list[Any]] = {}
     ends: dict[str, list[Any]] = {}
     for warp, own_warp in OWN_WARPS.items():
         for panel, classes in PANELS.items():
-            field = field_of(own_warp, classes, places)
-            add_field(table, places, *field, warp=warp, proxies=panel)
-        x, y = resting_place(own_warp).tolist()
+            field = field_of(own_warp, classes, points)
+            add_field(table, points, *field, warp=warp, proxies=panel)
+        x, y = resting_point(own_warp).tolist()
         add_rows(ends, 1, warp=warp, proxies="all four", x=x, y=y)
     caption = (
         "Loss of one embedding of the class of the filled proxy (colour, contours; scale 1, "
@@ -60,22 +60,22 @@ def compute(settings: Settings) -> FigureData:
     return FigureData({"": table, "rest": ends}, caption)
 
 
-def field_of(own_warp: Warp, classes: tuple[int, ...], places: torch.Tensor) -> LossField:
+def field_of(own_warp: Warp, classes: tuple[int, ...], points: torch.Tensor) -> LossField:
     """Return loss and gradient of an embedding of class 0 among ``classes``."""
-    return loss_field(warped_softmax(PROXIES[list(classes)], own_warp), places)
+    return loss_field(warped_softmax(PROXIES[list(classes)], own_warp), points)
 
 
-def resting_place(own_warp: Warp, steps: int = 600) -> torch.Tensor:
+def resting_point(own_warp: Warp, steps: int = 600) -> torch.Tensor:
     """Return where descent with all four proxies ends, from (1, 1).
 
     Steps have the direction of the gradient and lengths that shrink, because its size tells little:
     where the class is certain all forces vanish together.
     """
-    place = torch.ones(1, 2, dtype=torch.float64)
+    point = torch.ones(1, 2, dtype=torch.float64)
     for step in range(steps):
-        _, gradient = field_of(own_warp, PANELS["all four"], place)
-        place = place - gradient / gradient.norm().clamp(min=1e-300) * 2 / (10 + step)
-    return place[0]
+        _, gradient = field_of(own_warp, PANELS["all four"], point)
+        point = point - gradient / gradient.norm().clamp(min=1e-300) * 2 / (10 + step)
+    return point[0]
 
 
 def draw(data: FigureData) -> Figure:

@@ -39,12 +39,12 @@ LEVELS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 
 def compute(settings: Settings) -> FigureData:
     """Return the loss and the descent direction on a grid, and the force along the axis."""
-    places = grid(X, Y)
+    points = grid(X, Y)
     table: dict[str, list[Any]] = {}
     line: dict[str, list[Any]] = {}
     for name, (own_warp, other_warp) in WARPS.items():
-        losses, gradients = loss_field(warped_softmax(PROXIES, own_warp, other_warp), places)
-        add_field(table, places, losses, gradients, warp=name)
+        losses, gradients = loss_field(warped_softmax(PROXIES, own_warp, other_warp), points)
+        add_field(table, points, losses, gradients, warp=name)
         x, force, losses = axis_force(own_warp, other_warp)
         add_rows(line, len(x), warp=name, x=x, loss=losses, force=force)
     caption = (
@@ -65,22 +65,22 @@ def axis_force(own_warp: Warp, other_warp: Warp) -> tuple[torch.Tensor, torch.Te
     equations carry that factor, which hides their balance where the class is nearly certain.
     """
     x = torch.from_numpy(np.linspace(-5, 9, 701)) + 1e-4  # not on a proxy, where it jumps
-    places = torch.stack([x, torch.zeros_like(x)], dim=1)
-    losses, gradients = loss_field(warped_softmax(PROXIES, own_warp, other_warp), places)
+    points = torch.stack([x, torch.zeros_like(x)], dim=1)
+    losses, gradients = loss_field(warped_softmax(PROXIES, own_warp, other_warp), points)
     return x, -gradients[:, 0] / -torch.expm1(-losses), losses
 
 
 def add_field(
     table: dict[str, list[Any]],
-    places: torch.Tensor,
+    points: torch.Tensor,
     losses: torch.Tensor,
     gradients: torch.Tensor,
     **names: str,
 ) -> None:
     """Append a row for each place: the loss there, and the direction of descent."""
-    x, y = places.t()
+    x, y = points.t()
     fx, fy = -gradients.t()
-    add_rows(table, len(places), **names, x=x, y=y, loss=losses, fx=fx, fy=fy)
+    add_rows(table, len(points), **names, x=x, y=y, loss=losses, fx=fx, fy=fy)
 
 
 def draw(data: FigureData) -> Figure:
@@ -127,9 +127,9 @@ def mark_proxies(
     axes: Axes, own: list[tuple[float, float]], others: list[tuple[float, float]]
 ) -> None:
     """Mark the own proxy by a filled diamond, the others by open ones."""
-    for places, fill in ((own, INK), (others, "white")):
+    for points, fill in ((own, INK), (others, "white")):
         axes.plot(
-            *zip(*places, strict=True), linestyle="", marker="D", markersize=6.5, color=INK,
+            *zip(*points, strict=True), linestyle="", marker="D", markersize=6.5, color=INK,
             markerfacecolor=fill, markeredgewidth=1.1, zorder=5,
         )  # fmt: skip
 
@@ -155,8 +155,8 @@ def _draw_force(axes: Axes, line: dict[str, np.ndarray], first: bool) -> None:
     dress(axes)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.plot(line["x"], line["force"], color=COLOURS[0], linewidth=1.7)
-    for place, fill in ((OWN, INK), (OTHER, "white")):
-        axes.plot(place[0], 0, "D", markersize=5.5, color=INK, markerfacecolor=fill)
+    for proxy, fill in ((OWN, INK), (OTHER, "white")):
+        axes.plot(proxy[0], 0, "D", markersize=5.5, color=INK, markerfacecolor=fill)
     axes.set_xlim(X[0], X[-1])
     top = 10.0 if np.abs(line["force"]).max() > 5 and line["force"].min() > -9 else 2.6
     axes.set_ylim(-top, top)

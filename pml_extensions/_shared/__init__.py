@@ -1,1 +1,1 @@
-"""What losses, metrics and modules share; a loss can be copied elsewhere with this package."""
+"""Helpers shared by losses, metrics and modules. A loss copied elsewhere needs this package too."""

@@ -1,6 +1,6 @@
-"""What losses inherit before PML's base classes, which are not imported here.
+"""Base classes of the losses, to be combined with PML's.
 
-Modules and metrics do without PML.
+PML is not imported here, so modules and metrics work without it.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from .numerics import at_least_float32, unit_vectors, without_autocast, world_si
 from .softmax import Logits, Softmax
 
 if TYPE_CHECKING:
-    from pytorch_metric_learning.losses import BaseMetricLossFunction as _Before
+    from pytorch_metric_learning.losses import BaseMetricLossFunction as _Base
 else:
-    _Before = torch.nn.Module
+    _Base = torch.nn.Module
 
 IndicesTuple = tuple[Tensor, ...] | None
 LossDict = dict[str, dict[str, Any]]
 
 
-class Float32Loss(_Before):
+class Float32Loss(_Base):
     """Computes in float32 under autocast and for float16 and bfloat16 embeddings.
 
-    That includes regularisers and reducers: PML adds up sub-losses in the embeddings' dtype.
-    float64 stays float64. A ``distance`` is refused: the equations fix theirs.
+    This includes regularisers and reducers, because PML adds up sub-losses in the dtype of the
+    embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because each
+    equation fixes its distance.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -57,20 +58,21 @@ class Float32Loss(_Before):
         Args:
             embeddings: Shape (N, D).
             labels: Shape (N,).
-            indices_tuple: What a miner returned.
-            ref_emb: Embeddings to compare with, shape (M, D); not all losses take them.
+            indices_tuple: Pairs or triplets from a miner.
+            ref_emb: Reference embeddings, shape (M, D); not all losses support them.
             ref_labels: Shape (M,).
 
         Returns:
-            What the reducer returns: a float32 scalar (float64 if the embeddings are) for PML's.
+            The reduced loss: with PML's reducers a float32 scalar (float64 for float64 embeddings).
         """
-        # PML tells "no reference" by identity, which the cast must not break.
+        # PML tests ``ref_emb is embeddings``, so one tensor must be cast to one tensor.
         x = _float32(embeddings)
         if ref_emb is not None:
-            # By the graph, because a comparison of values waits for a GPU.
-            parts = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
-            of_all = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
-            if of_all and None is not parts[0][0] is embeddings.grad_fn:
+            # Detected in the autograd graph: comparing values would synchronise with the GPU.
+            inputs = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
+            has_all_ranks = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
+            source = embeddings.grad_fn
+            if has_all_ranks and source is not None and inputs[0][0] is source:
                 raise ValueError(
                     "DistributedLossWrapper(efficient=True) of PML loses the gradient of pairs "
                     "across ranks; write pml_extensions.distributed.DistributedLossWrapper(loss)."
@@ -86,18 +88,18 @@ def _float32(x: Tensor) -> Tensor:
 
 
 class Phased:
-    """Numbers that can change between the phases of a training, each with its check.
+    """Hyper-parameters that can change between the phases of a training, each with its own check.
 
-    They are plain floats, exact whatever the dtype of the module, and part of the checkpoint.
+    They are Python floats, exact whatever the dtype of the module, and are saved in checkpoints.
     """
 
     phase_checks: ClassVar[Mapping[str, Callable[[str, Any], float]]] = {}
 
     def set_phase(self, **values: float) -> None:
-        """Change the named numbers from the next forward pass on; the others stay.
+        """Set hyper-parameters from the next forward pass on; those not given keep their value.
 
         Args:
-            **values: New numbers by name.
+            **values: New values by name.
 
         Raises:
             ValueError: A name is unknown or a value is not allowed; then nothing is changed.
@@ -115,13 +117,13 @@ class Phased:
         return {name: self.phase_checks[name](name, value) for name, value in values.items()}
 
     def get_extra_state(self) -> Tensor:
-        """Return the numbers of the phase for a checkpoint, exact."""
+        """Return the hyper-parameters for a checkpoint, as float64."""
         return torch.tensor(
             [getattr(self, name) for name in self.phase_checks], dtype=torch.float64
         )
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take over the numbers of the phase from a checkpoint."""
+        """Load the hyper-parameters from a checkpoint."""
         for name, number in zip(self.phase_checks, state.tolist(), strict=True):
             setattr(self, name, number)
 
@@ -129,21 +131,22 @@ class Phased:
 class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
-    A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
-    classes, and ``sample_losses`` where it is no softmax of these. They get float32 or float64
-    tensors and run without autocast; no parameter ever changes its dtype.
+    A subclass defines its equation by ``features`` (of the embeddings), ``logits`` (of features and
+    class-wise parameters) and, if the loss is not the softmax cross-entropy of these,
+    ``sample_losses``. They get float32 or float64 tensors and run without autocast; parameters keep
+    their dtype.
 
     Args:
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
-        phase: Numbers by name, those of ``phase_checks``.
-        class_sampler: Draws the classes that a training step compares with, such as
-            ``ClassSampler(0.1)``; evaluation mode takes all classes. None: all.
-        softmax: How sums over classes are taken, such as ``ChunkedSoftmax()``, whose memory does
-            not grow with batch x classes. None: from the matrix of all logits.
-        check_labels: True raises ValueError for a label out of range, on a GPU by waiting for it.
-            None does so on the CPU and leaves it to an assertion on the device elsewhere. False
-            checks nothing.
+        phase: Initial values of the hyper-parameters in ``phase_checks``, by name.
+        class_sampler: Chooses the classes used in a training step, such as ``ClassSampler(0.1)``;
+            evaluation mode uses all classes. None: always all.
+        softmax: How sums over classes are computed, such as ``ChunkedSoftmax()``, whose memory does
+            not grow with batch size x classes. None: from the matrix of all logits.
+        check_labels: True raises ValueError for a label out of range, which synchronises with a
+            GPU. None does so on the CPU and uses a device-side assertion elsewhere. False skips the
+            check.
         **kwargs: PML's ``reducer``, ``weight_init_func``, ``weight_regularizer``,
             ``embedding_regularizer`` and their weights.
 
@@ -171,14 +174,16 @@ class ProxyLoss(Phased, Float32Loss):
         self.set_phase(**phase)
         self.proxies = torch.nn.Parameter(torch.empty(self.num_classes, self.embedding_size))
         self.weight_init_func(self.proxies)
-        self.class_sampler = _object("class_sampler", class_sampler, "fewest", "ClassSampler(0.1)")
-        self.softmax = _object("softmax", softmax, "sums", "ChunkedSoftmax()") or Softmax()
+        self.class_sampler = _require_method(
+            "class_sampler", class_sampler, "fewest", "ClassSampler(0.1)"
+        )
+        self.softmax = _require_method("softmax", softmax, "sums", "ChunkedSoftmax()") or Softmax()
         self.check_labels = one_of("check_labels", check_labels, (None, True, False))
         names = ["num_classes", "embedding_size", *self.phase_checks]
         self.add_to_recordable_attributes(list_of_names=names, is_stat=False)
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
-        """Return the logits of the softmax: larger is more similar.
+        """Return the logits of the softmax; a larger one means more similar.
 
         Args:
             embeddings: Shape (N, embedding_size).
@@ -192,11 +197,11 @@ class ProxyLoss(Phased, Float32Loss):
             return self.logits(x, *(p.to(x) for p in self.class_parameters()))
 
     def features(self, embeddings: Tensor) -> Tensor:
-        """Return what the logits are made of, shape (N, D): the embeddings, unless overridden."""
+        """Return the features that ``logits`` takes, shape (N, D): by default the embeddings."""
         return embeddings
 
     def features_in_training(self, embeddings: Tensor) -> Tensor:
-        """Return the same for the loss, where running statistics may move."""
+        """Return the features in ``compute_loss``, where running statistics may be updated."""
         return self.features(embeddings)
 
     def compute_loss(
@@ -210,7 +215,7 @@ class ProxyLoss(Phased, Float32Loss):
         """Return PML's loss dictionary; called by ``forward``.
 
         Raises:
-            ValueError: This call cannot be meant.
+            ValueError: Labels are missing, references were given, or a shape or label is wrong.
         """
         if labels is None:
             raise ValueError(f"labels are required by {type(self).__name__}, but none were given.")
@@ -220,7 +225,7 @@ class ProxyLoss(Phased, Float32Loss):
         labels = class_labels(labels, self.num_classes, self.check_labels)
         losses = self.sample_losses(embeddings, labels)
         if len(embeddings) == 0:
-            # The mean of nothing is NaN; PML's zero loss keeps the graph.
+            # A mean over no samples is NaN; PML's zero loss stays connected to the graph.
             return self.zero_losses()
         if indices_tuple is not None:
             from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
@@ -236,19 +241,22 @@ class ProxyLoss(Phased, Float32Loss):
         return loss_dict
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return each sub-loss of the samples, shape (N,), by name: the softmax of ``logits``."""
+        """Return the sub-losses by name, each of shape (N,): by default the cross-entropy."""
         y, rows = self.classes(embeddings, labels, *self.class_parameters())
         x = self.features_in_training(embeddings)
         return {"loss": self.softmax.cross_entropy(self.logits, x, rows, y)}
 
     def class_parameters(self) -> tuple[Tensor, ...]:
-        """Return the class-wise parameters, those that ``logits`` takes."""
+        """Return the class-wise parameters in the order in which ``logits`` takes them."""
         return (self.proxies,)
 
     def classes(
         self, x: Tensor, labels: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return labels and rows of class-wise parameters for the classes of this step."""
+        """Return the labels and the rows of class-wise parameters for the classes of this step.
+
+        With a class sampler in training, labels are renumbered to index the sampled rows.
+        """
         rows: Sequence[Tensor] = parameters
         if self.class_sampler is not None and self.training:
             labels, rows = self.class_sampler(labels, parameters)
@@ -259,10 +267,13 @@ class ProxyLoss(Phased, Float32Loss):
 
     @torch.no_grad()
     def set_proxies_to_class_means(self, embeddings: Tensor, labels: Tensor) -> None:
-        """Start the proxies at the unit-length mean of each class (paper 003's code, for SOP).
+        """Initialise each proxy with the mean of its class, scaled to unit length.
+
+        The code of "Heated-Up Softmax Embedding" does so for SOP.
 
         Args:
-            embeddings: Of the training images before training, shape (M, embedding_size).
+            embeddings: Embeddings of the training images before training, shape
+                (M, embedding_size).
             labels: Shape (M,); classes without a sample keep their proxy.
 
         Raises:
@@ -276,7 +287,7 @@ class ProxyLoss(Phased, Float32Loss):
         self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(sums), self.proxies))
 
 
-def _object(name: str, value: Any, method: str, example: str) -> Any:
+def _require_method(name: str, value: Any, method: str, example: str) -> Any:
     if value is not None and not hasattr(value, method):
         raise ValueError(f"{name} must be an object such as {example}, but got {name}={value!r}.")
     return value

@@ -18,14 +18,14 @@ class Number:
 
     Args:
         allowed: What the number must be, in words.
-        holds: Whether it is.
+        holds: Returns True for an allowed number.
     """
 
     allowed: str
     holds: Callable[[float], bool]
 
     def __call__(self, name: str, value: Any) -> float:
-        """Return ``value`` as a float, or raise ValueError if it is no number that is allowed."""
+        """Return ``value`` as a float, or raise ValueError if it is not an allowed number."""
         try:
             number = None if isinstance(value, (bool, str)) else float(value)
         except (TypeError, ValueError):
@@ -45,7 +45,7 @@ share = Number("above 0 and at most 1", lambda x: 0 < x <= 1)
 
 
 def positive_integer(name: str, value: Any) -> int:
-    """Return ``value`` as an int, or raise ValueError if it is not a whole number above 0."""
+    """Return ``value`` as an int, or raise ValueError if it is not a positive integer."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -56,8 +56,8 @@ def positive_integer(name: str, value: Any) -> int:
 
 
 def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
-    """Return ``value``, or raise ValueError if it is none of ``allowed``."""
-    # Identity for booleans: 0 == False, but 0 is not what the signature offers.
+    """Return ``value``, or raise ValueError if it is not in ``allowed``."""
+    # Compared by identity, because 0 == False although 0 is not an allowed bool.
     if not any(
         value is option or (isinstance(value, str) and value == option) for option in allowed
     ):
@@ -103,8 +103,8 @@ def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> No
 
 
 def require_squares(x: Tensor, name: str) -> None:
-    """Raise ValueError if squared distances of finite ``x``, summed in its dtype, overflow."""
-    # Four times the sum is more than that of all distances to one point between them.
+    """Raise ValueError if sums of squared distances between rows of ``x`` overflow its dtype."""
+    # Squared distances of all rows to a point among them sum to at most 4 times this.
     if not math.isfinite(x.square().sum().mul_(4)):
         raise ValueError(
             f"{name} must have finite squares, but those of values up to "

@@ -1,4 +1,4 @@
-"""Numerics that stay finite, with their gradients, where a formula does not."""
+"""Numerically stable functions: values and gradients stay finite where plain formulas do not."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Squared distances below this part of the squared lengths count as zero in a float64 expansion.
+# In a float64 expansion, squared distances below this fraction of squared lengths count as zero.
 COINCIDENT = 1e-14
 # A shorter vector counts as zero: its direction is rounding noise and the Jacobian 1/|x| explodes.
 SHORTEST_VECTOR = 1e-6
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Return ``x`` as float64 if it is float64 and as float32 otherwise (gradients cast back)."""
+    """Return ``x`` unchanged if it is float64, else as float32; gradients are cast back."""
     return x if x.dtype == torch.float64 else x.float()
 
 
 def without_autocast(x: Tensor) -> torch.autocast:
-    """Return a context in which autocast leaves operations on the device of ``x`` alone."""
+    """Return a context that disables autocast on the device of ``x``."""
     return torch.autocast(x.device.type, enabled=False)
 
 
@@ -33,45 +33,54 @@ AnyFunction = Callable[..., Any]
 def gradients(
     function: AnyFunction, inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of a function's inputs, integers last, to be differentiated again."""
-    floats = [one for one in inputs if one.is_floating_point()]
-    rest = inputs[len(floats) :]
+    """Return differentiable gradients of ``function`` for its inputs.
+
+    Args:
+        function: Returns a tuple of tensors.
+        inputs: Floating-point tensors, then integer tensors, whose gradients are None.
+        grads: Gradients of the outputs; None stands for zeros.
+    """
+    floats = [tensor for tensor in inputs if tensor.is_floating_point()]
+    integers = inputs[len(floats) :]
     with without_autocast(inputs[0]):
-        outputs, pull_back, *_ = torch.func.vjp(lambda *leaves: function(*leaves, *rest), *floats)
-        given = (
+        outputs, vjp, *_ = torch.func.vjp(lambda *leaves: function(*leaves, *integers), *floats)
+        output_grads = (
             torch.zeros_like(output) if grad is None else grad
             for output, grad in zip(outputs, grads, strict=False)
         )
-        return *pull_back(tuple(given)), *(None for _ in rest)
+        return *vjp(tuple(output_grads)), *(None for _ in integers)
 
 
 def differentiable_as(function: AnyFunction) -> AnyFunction:
-    """Decorate the backward pass of a :class:`Fused` that cannot be differentiated itself.
+    """Decorate the backward pass of a :class:`Fused` that is not differentiable itself.
 
-    With ``create_graph=True`` and under torch.func it gives the gradients of ``function``, which
-    says the same in plain operations. ``once_differentiable`` would not do: it lets a second
-    derivative pass, wrong, where the gradient that comes in is a constant.
+    With ``create_graph=True`` and under torch.func, gradients are those of ``function``, the same
+    equation in plain operations. ``once_differentiable`` is not enough: if the incoming gradient
+    is a constant, it silently gives a wrong second derivative.
     """
 
     def decorate(backward: AnyFunction) -> AnyFunction:
         @wraps(backward)
-        def either(ctx: Any, *grads: Tensor | None) -> Any:
+        def wrapped(ctx: Any, *grads: Tensor | None) -> Any:
             if not torch.is_grad_enabled():
                 return backward(ctx, *grads)
             return gradients(function, ctx.saved_tensors[: len(ctx.needs_input_grad)], grads)
 
-        return either
+        return wrapped
 
     return decorate
 
 
 class Fused(torch.autograd.Function):
-    """A function of tensors that saves all it got and returned, a tuple; torch.func takes it."""
+    """Base of functions with a hand-written gradient; usable under torch.func.
+
+    ``forward`` returns a tuple. All its inputs and outputs are saved for ``backward``.
+    """
 
     generate_vmap_rule = True
 
     def __init_subclass__(cls) -> None:
-        # torch asks for it in each call, which takes as long as a small step's operation.
+        # torch inspects the signature in each call, which takes as long as a small operation.
         cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
 
     @staticmethod
@@ -80,7 +89,7 @@ class Fused(torch.autograd.Function):
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """Return the rows of ``x`` at unit length; a zero row stays zero and gets zero gradient.
+    """Scale the rows of ``x`` to unit length; a zero row stays zero and gets zero gradient.
 
     Args:
         x: Vectors, shape (..., D), float32 or float64.
@@ -88,17 +97,18 @@ def unit_vectors(x: Tensor) -> Tensor:
     Returns:
         Vectors of the same shape.
     """
-    units: Tensor = _UnitVectors.apply(x)[0]
-    return units
+    vectors: Tensor = _UnitVectors.apply(x)[0]
+    return vectors
 
 
 def plain_unit_vectors(x: Tensor) -> tuple[Tensor]:
+    """Return the result of :func:`unit_vectors`, as a tuple, from plain operations."""
     squared = x.square().sum(dim=-1, keepdim=True)
     return (x * squared.masked_fill(squared <= SHORTEST_VECTOR**2, torch.inf).rsqrt(),)
 
 
 class _UnitVectors(Fused):
-    """Half the passes over ``x`` that autograd takes."""
+    """:func:`unit_vectors` with half the passes over ``x`` that autograd takes."""
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,25 +118,25 @@ class _UnitVectors(Fused):
     @staticmethod
     @differentiable_as(plain_unit_vectors)
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        _, units, inverse = ctx.saved_tensors
-        along = (grads[0] * units).sum(dim=-1, keepdim=True)
-        return torch.addcmul(grads[0], along, units, value=-1).mul_(inverse)
+        _, vectors, inverse = ctx.saved_tensors
+        radial = (grads[0] * vectors).sum(dim=-1, keepdim=True)
+        return torch.addcmul(grads[0], radial, vectors, value=-1).mul_(inverse)
 
 
 def inverse_lengths(x: Tensor) -> Tensor:
-    """Return 1/|x| of each row, and 0 with zero gradient of a zero row, shape (..., 1)."""
+    """Return 1/|x| for each row, shape (..., 1); a zero row gets 0 and zero gradient."""
     lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return lengths.masked_fill(lengths <= SHORTEST_VECTOR, torch.inf).reciprocal()
 
 
 def projections(x: Tensor, p: Tensor) -> Tensor:
-    """Return ``x @ unit_vectors(p).t()``, shape (N, C): at x of unit length, the cosines."""
+    """Return ``x @ unit_vectors(p).t()``, shape (N, C): the cosines if ``x`` has unit length."""
     products: Tensor = _Projections.apply(x, p)[0]
     return products
 
 
 class _Projections(Fused):
-    """Without the unit vectors of p, and few passes over p, which may be large."""
+    """:func:`projections` with few passes over ``p``, which may be large, and no copy of it."""
 
     @staticmethod
     def forward(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,21 +147,21 @@ class _Projections(Fused):
     @differentiable_as(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         x, p, products, inverse = ctx.saved_tensors
-        along = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
-        per_length = grads[0] * inverse
+        radial = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
+        scaled_grad = grads[0] * inverse
         with without_autocast(x):
-            grad_p = (per_length.t() @ x).addcmul_(along.t(), p, value=-1)
-            return per_length @ p, grad_p
+            grad_p = (scaled_grad.t() @ x).addcmul_(radial.t(), p, value=-1)
+            return scaled_grad @ p, grad_p
 
 
 def root(squared: Tensor) -> Tensor:
-    """Return the distances of squared ones, with zero gradient where these are zero."""
+    """Return the square roots of squared distances, with zero gradient at 0."""
     coincide = squared == 0
     return squared.masked_fill(coincide, 1.0).sqrt().masked_fill(coincide, 0.0)
 
 
 def paired_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``|x_i - y_i|`` by direct difference, with zero gradient where both coincide.
+    """Return ``|x_i - y_i|``, with zero gradient where both coincide.
 
     Args:
         x: Vectors, shape (N, D).
@@ -164,12 +174,12 @@ def paired_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``|x_i - y_j|`` to the digits of its dtype, with zero gradient where both coincide.
+    """Return ``|x_i - y_j|`` to the precision of its dtype, with zero gradient where both coincide.
 
     The usual expansion xx + yy - 2xy loses most digits for close points far from the origin
     (17 % error at separation 0.1 and norm 64 in float32), and all of them under TF32. Here float32
-    vectors on a CPU are expanded in float64, which keeps them, at a tenth of the time of direct
-    differences; these serve elsewhere.
+    vectors on a CPU are expanded in float64, which keeps the digits and takes a tenth of the time
+    of direct differences; other dtypes and devices use direct differences.
 
     Args:
         x: Vectors, shape (N, D).
@@ -183,9 +193,9 @@ def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 class _PairwiseDistances(Fused):
-    """``torch.cdist`` without loss of digits, whose backward is two matrix products.
+    """``torch.cdist`` without loss of digits, with a backward pass of two matrix products.
 
-    cdist's own backward takes N*M*D memory on CUDA.
+    The backward pass of cdist takes N*M*D memory on CUDA.
     """
 
     @staticmethod
@@ -197,38 +207,38 @@ class _PairwiseDistances(Fused):
         x, y, distances = ctx.saved_tensors
         coincide = distances == 0
         # Zero where points coincide, even if the gradient is infinite there.
-        per_length = (grads[0] / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
+        scaled_grad = (grads[0] / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
         grad_x = grad_y = None
         with without_autocast(x):
             if ctx.needs_input_grad[0]:
-                grad_x = per_length.sum(dim=1, keepdim=True) * x - per_length @ y
+                grad_x = scaled_grad.sum(dim=1, keepdim=True) * x - scaled_grad @ y
             if ctx.needs_input_grad[1]:
-                grad_y = per_length.sum(dim=0).unsqueeze(1) * y - per_length.t() @ x
+                grad_y = scaled_grad.sum(dim=0).unsqueeze(1) * y - scaled_grad.t() @ x
         return grad_x, grad_y
 
 
 def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
     if x.dtype != torch.float32 or x.device.type != "cpu":
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-    wide_x, wide_y = x.double(), y.double()
-    x_squared = wide_x.square().sum(dim=1, keepdim=True)
-    squared = torch.addmm(wide_y.square().sum(dim=1), wide_x, wide_y.t(), alpha=-2)
+    double_x, double_y = x.double(), y.double()
+    x_squared = double_x.square().sum(dim=1, keepdim=True)
+    squared = torch.addmm(double_y.square().sum(dim=1), double_x, double_y.t(), alpha=-2)
     squared += x_squared
     return squared.masked_fill_(squared < COINCIDENT * x_squared, 0.0).sqrt_().to(x.dtype)
 
 
 def world_size() -> int:
-    """Return how many processes torch.distributed joins, 1 if it does not run."""
+    """Return the number of processes in torch.distributed, or 1 if it is not initialised."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
     return 1
 
 
 def is_recomputing() -> bool:
-    """Return whether this forward pass is part of a backward pass, as in torch.utils.checkpoint."""
+    """Return whether this forward pass runs in a backward pass, as under torch's checkpoint."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def softplus(x: Tensor) -> Tensor:
-    """Return ``ln(1 + e^x)`` to the last digit; torch's own is linear above 20."""
+    """Return ``ln(1 + e^x)`` to full precision; ``F.softplus`` is linear above 20."""
     return -F.logsigmoid(-x)

@@ -12,20 +12,20 @@ from torch import Tensor
 
 from .numerics import Fused, differentiable_as
 
-#: A term e^this of a softmax, 2e-35, changes no sum, yet is no denormal number in float32.
+#: Exponents are clamped to this: e^-80 = 2e-35 changes no sum and is not denormal in float32.
 NEGLIGIBLE = -80.0
 
-#: Returns the logits of embeddings, shape (N, D), and the rows of class-wise parameters,
-#: shape (C, ...): shape (N, C), or (V, N, C) of V softmaxes over the same classes.
+#: Computes logits from embeddings, shape (N, D), and rows of class-wise parameters, shape
+#: (C, ...). Returns shape (N, C), or (V, N, C) for V softmaxes over the same classes.
 Logits = Callable[..., Tensor]
 
 
 class Sums(NamedTuple):
-    """What a softmax comes to for each sample, shape (N,) or (V, N).
+    """Sums over the logits of each sample, shape (N,) or (V, N).
 
-    ``own`` is the logit of the sample's own class y, ``others`` the log-sum-exp of those of all
-    other classes (minus infinity of none), ``total`` the sum of all; ``rows`` are those of the
-    class-wise parameters that belong to y, shape (N, ...).
+    ``own`` is the logit of the sample's own class y, ``others`` the log-sum-exp of the logits of
+    all other classes (minus infinity if there are none), ``total`` the sum of all logits; ``rows``
+    holds the rows of class-wise parameters for y, shape (N, ...).
     """
 
     own: Tensor
@@ -35,7 +35,10 @@ class Sums(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The sums over some of the classes; ``top + log_sum`` are those of the other classes."""
+    """Sums over a part of the classes; ``top + log_sum`` is the log-sum-exp of the others.
+
+    ``top`` is the largest logit of a class other than the sample's own.
+    """
 
     own: Tensor
     top: Tensor
@@ -44,14 +47,14 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, z: Tensor, labels: Tensor, start: int = 0) -> Part:
-        """Sum up the logits of the classes from ``start`` on, which are overwritten."""
-        place, here = places(z, labels, start)
-        own, total = z.gather(-1, place), z.sum(dim=-1)
-        z.scatter_(-1, place, own.masked_fill(here, -torch.inf))
-        # Relative to the largest, because a large sum loses the digits of its logarithm.
+        """Sum up ``z``, the logits of the classes from ``start`` on; ``z`` is overwritten."""
+        column, present = own_columns(z, labels, start)
+        own, total = z.gather(-1, column), z.sum(dim=-1)
+        z.scatter_(-1, column, own.masked_fill(present, -torch.inf))
+        # Relative to the largest logit, so that the logarithm of the sum keeps its digits.
         top = z.amax(dim=-1, keepdim=True)
         terms = z.sub_(top.masked_fill(top == -torch.inf, 0.0)).clamp_(min=NEGLIGIBLE).exp_()
-        own = own.masked_fill(~here, 0.0).squeeze(-1)
+        own = own.masked_fill(~present, 0.0).squeeze(-1)
         return cls(own, top.squeeze(-1), terms.sum(dim=-1).log_(), total)
 
 
@@ -63,50 +66,53 @@ def logit_gradient(
     grads: Sequence[Tensor | None],
     start: int = 0,
 ) -> Tensor:
-    """Return the gradient of :meth:`Part.of` from those of own, ``top + log_sum`` and total."""
+    """Return the gradient of ``z``, from those of own, ``top + log_sum`` and total of a part."""
     grad_own, grad_others, grad_total = grads
-    place, here = places(z, labels, start)
-    # Where there is no other class the sum is minus infinity, and its gradient must be zero.
+    column, present = own_columns(z, labels, start)
+    # Without another class the log-sum-exp is minus infinity, and its gradient must be zero.
     terms = z - top.masked_fill(top == -torch.inf, 0.0).unsqueeze(-1)
     terms.clamp_(min=NEGLIGIBLE).exp_()
-    # With the logarithm added to a large maximum, the terms would not add up to 1.
+    # Not exp(z - (top + log_sum)): a large ``top`` would round log_sum off.
     weight = torch.exp(-log_sum) * (0.0 if grad_others is None else grad_others)
     # Products of denormal numbers are slow.
     grad = torch.threshold_(terms, math.exp(NEGLIGIBLE) * 1.001, 0.0).mul_(weight.unsqueeze(-1))
-    mine = grad.gather(-1, place).masked_fill(here, 0.0)
+    own = grad.gather(-1, column).masked_fill(present, 0.0)
     if grad_own is not None:
-        mine += grad_own.unsqueeze(-1) * here
-    grad.scatter_(-1, place, mine)
+        own += grad_own.unsqueeze(-1) * present
+    grad.scatter_(-1, column, own)
     return grad if grad_total is None else grad.add_(grad_total.unsqueeze(-1))
 
 
-def places(z: Tensor, labels: Tensor, start: int) -> tuple[Tensor, Tensor]:
-    """Return where in ``z`` each sample's class is, or any place if elsewhere, and whether."""
-    place = (labels - start).expand(z.shape[:-1]).unsqueeze(-1)
-    here = (place >= 0) & (place < z.shape[-1])
-    return place.clamp(0, z.shape[-1] - 1), here
+def own_columns(z: Tensor, labels: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """Return the column of each sample's own class in ``z``, and whether ``z`` has that class.
+
+    Column 0 of ``z`` belongs to class ``start``. A missing class gets the first or last column.
+    """
+    column = (labels - start).expand(z.shape[:-1]).unsqueeze(-1)
+    present = (column >= 0) & (column < z.shape[-1])
+    return column.clamp(0, z.shape[-1] - 1), present
 
 
-def own_rows(row: Tensor, labels: Tensor) -> Tensor:
-    """Return the rows of the samples' classes, shape (N, ...)."""
-    if row.ndim != 2 or torch.compiler.is_compiling():
-        return row.index_select(0, labels)
-    # A sparse gradient is added to a dense one in place, without one more of all classes.
-    return F.embedding(labels, row, sparse=True)
+def own_rows(rows: Tensor, labels: Tensor) -> Tensor:
+    """Return the row of each sample's own class, shape (N, ...)."""
+    if rows.ndim != 2 or torch.compiler.is_compiling():
+        return rows.index_select(0, labels)
+    # A sparse gradient is added in place to the dense one of the logits: no second dense tensor.
+    return F.embedding(labels, rows, sparse=True)
 
 
 def plain_sums(z: Tensor, labels: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return own, ``top + log_sum`` and total of :meth:`Part.of` by plain operations."""
-    place, here = places(z, labels, start)
-    own = z.gather(-1, place)
-    # Not minus infinity: of nothing else the derivative would be no number.
+    """Return own, ``top + log_sum`` and total of :meth:`Part.of`, from plain operations."""
+    column, present = own_columns(z, labels, start)
+    own = z.gather(-1, column)
+    # Not minus infinity: with no other class the derivative would be NaN.
     lowest = torch.finfo(z.dtype).min
-    others = z.scatter(-1, place, own.masked_fill(here, lowest)).logsumexp(dim=-1)
-    return own.masked_fill(~here, 0.0).squeeze(-1), others, z.sum(dim=-1)
+    others = z.scatter(-1, column, own.masked_fill(present, lowest)).logsumexp(dim=-1)
+    return own.masked_fill(~present, 0.0).squeeze(-1), others, z.sum(dim=-1)
 
 
 class _MatrixSums(Fused):
-    """The sums of a matrix of logits; fewer passes and copies of it than autograd takes."""
+    """:func:`plain_sums` with fewer passes over the logits, and fewer copies, than autograd."""
 
     @staticmethod
     def forward(z: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
@@ -116,7 +122,7 @@ class _MatrixSums(Fused):
     @staticmethod
     def setup_context(ctx: Any, *args: Any) -> None:
         Fused.setup_context(ctx, *args)
-        # Zeros for a total that nobody takes would be added to the whole matrix.
+        # Otherwise the zero gradient of an unused total would be added to the whole matrix.
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -135,7 +141,7 @@ class Softmax:
         """Return ``-ln softmax(z)_y`` of each sample, shape (N,).
 
         Args:
-            logits: The equation of z.
+            logits: Computes the logits z.
             x: Embeddings, shape (N, D).
             rows: Class-wise parameters, shape (C, ...).
             labels: Own classes y, shape (N,), values 0..C-1.
@@ -143,11 +149,14 @@ class Softmax:
         return F.cross_entropy(logits(x, *rows), labels, reduction="none")
 
     def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
-        """Return the parts of the cross-entropy, ``softplus(others - own)``; same arguments."""
-        # Before the logits, so that their gradient is there when the sparse one is added to it.
-        of_labels = tuple(own_rows(row, labels) for row in rows)
+        """Return the sums of the softmax; the cross-entropy is ``softplus(others - own)``.
+
+        The arguments are those of :meth:`cross_entropy`.
+        """
+        # Taken before the logits, so that backward adds the sparse gradient to the dense one.
+        rows_of_labels = tuple(own_rows(parameter, labels) for parameter in rows)
         z = logits(x, *rows)
-        if not z.requires_grad:  # a sparse gradient alone is none that Adam takes
-            of_labels = tuple(row.index_select(0, labels) for row in rows)
+        if not z.requires_grad:  # then the gradient would be sparse, which Adam refuses
+            rows_of_labels = tuple(parameter.index_select(0, labels) for parameter in rows)
         own, others, total, *_ = _MatrixSums.apply(z, labels)
-        return Sums(own, others, total, of_labels)
+        return Sums(own, others, total, rows_of_labels)

@@ -1,4 +1,4 @@
-"""Pure functions of tensors under the losses and metrics, each safe where the formula is not."""
+"""Numerically stable functions that the losses and metrics are built from."""
 
 from pml_extensions._shared.numerics import (
     paired_distances,

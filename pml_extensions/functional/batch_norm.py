@@ -1,4 +1,4 @@
-"""Batch normalisation of vectors that does not fail on a batch of one."""
+"""Batch normalisation of vectors that accepts a batch of one sample."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ def batch_normalized(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Return ``x`` normalised by the batch in training, by the running statistics otherwise.
+    """Normalise ``x`` with batch statistics in training, and with running statistics otherwise.
 
-    A training batch of fewer than two vectors has no variance, so it is normalised by the running
-    statistics as well and leaves them alone.
+    A training batch of fewer than two vectors has no variance, so it is normalised with the running
+    statistics too and does not update them.
 
     Args:
         x: Shape (N, D).
         running_mean: Shape (D,), of any dtype; updated in training.
         running_var: Shape (D,), unbiased; updated in training.
-        training: Whether to use and record the statistics of this batch.
-        momentum: Weight of a new batch in the running statistics; 0 leaves them alone.
+        training: Whether to use the statistics of this batch.
+        momentum: Weight of a new batch in the running statistics; 0 does not update them.
         eps: Added to the variance.
 
     Returns:

@@ -11,35 +11,35 @@ _SIGN = 0x7FFFFFFFFFFFFFFF
 
 
 def presence(labels: Tensor, num_classes: int) -> Tensor:
-    """Return which classes occur in ``labels``: uint8, shape (num_classes,)."""
-    mask = torch.zeros(num_classes, dtype=torch.uint8, device=labels.device)
-    return mask.index_fill_(0, labels, 1)
+    """Return 1 for each class that occurs in ``labels``, else 0: uint8, shape (num_classes,)."""
+    present = torch.zeros(num_classes, dtype=torch.uint8, device=labels.device)
+    return present.index_fill_(0, labels, 1)
 
 
 def sample_classes(present: Tensor, num_kept: int, seed: Tensor, draw: Tensor) -> Tensor:
-    """Return the classes present and a uniform random choice of the others.
+    """Return all present classes and a uniform random choice of the others.
 
-    Each class gets a pseudo-random number from (seed, draw, class), and the largest are kept: no
-    generator has a state to carry, and equal arguments give equal choices everywhere.
+    Each class gets a pseudo-random number computed from (seed, draw, class), and the largest are
+    kept. So there is no generator state, and equal arguments give equal choices on all devices.
 
     Args:
-        present: What :func:`presence` returned, shape (C,).
-        num_kept: How many classes to keep, at least as many as are present and at most C.
+        present: Result of :func:`presence`, shape (C,).
+        num_kept: Number of classes to keep, at least the number of present classes and at most C.
         seed: Scalar int64.
-        draw: Scalar int64, another number for another choice.
+        draw: Scalar int64, the number of this draw.
 
     Returns:
         Classes in ascending order, int64, shape (num_kept,).
     """
     classes = torch.arange(len(present), device=present.device)
-    key = _mixed(_mixed(seed.to(classes.device) + 1) + draw.to(classes.device))
-    numbers = _mixed(classes + key) & _SIGN
+    key = _hashed(_hashed(seed.to(classes.device) + 1) + draw.to(classes.device))
+    numbers = _hashed(classes + key) & _SIGN
     numbers = torch.where(present.bool(), _SIGN, numbers)
     return numbers.topk(num_kept, sorted=False).indices.sort().values
 
 
-def _mixed(x: Tensor) -> Tensor:
-    """Return the int64 numbers with their bits mixed (the finaliser of SplitMix64)."""
+def _hashed(x: Tensor) -> Tensor:
+    """Hash int64 numbers with the finaliser of SplitMix64."""
     x = x + -0x61C8864680B583EB  # the golden ratio as 64 bits, in two's complement
     x = (x ^ _shifted(x, 30)) * -0x40A7B892E31B1A47
     x = (x ^ _shifted(x, 27)) * -0x6B2FB644ECCEEE15
@@ -47,7 +47,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _shifted(x: Tensor, bits: int) -> Tensor:
-    """Return ``x`` shifted right as if it had no sign."""
+    """Shift ``x`` to the right, filling with zeros (torch fills with the sign bit)."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -57,8 +57,8 @@ def gather_rows(parameter: Tensor, rows: Tensor, sparse: bool = False) -> Tensor
     Args:
         parameter: Shape (C, ...).
         rows: Distinct row numbers in ascending order, shape (K,).
-        sparse: Whether the gradient holds these rows only (a COO tensor, for SGD without weight
-            decay, SparseAdam or Adagrad).
+        sparse: Whether the gradient is a sparse COO tensor of these rows, for SGD without weight
+            decay, SparseAdam or Adagrad.
 
     Returns:
         Shape (K, ...).
@@ -68,7 +68,7 @@ def gather_rows(parameter: Tensor, rows: Tensor, sparse: bool = False) -> Tensor
 
 
 class _GatherRows(torch.autograd.Function):
-    """Row gather that knows its rows to be distinct: its backward writes and need not add."""
+    """Gathers distinct rows, so that the backward pass can write instead of add."""
 
     @staticmethod
     def forward(ctx: Any, parameter: Tensor, rows: Tensor, sparse: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""Directions of vectors, for evaluations."""
+"""Unit vectors for evaluation, where no gradient is needed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pml_extensions._shared.numerics import unit_vectors
 
 @torch.no_grad()
 def directions(x: Tensor) -> Tensor:
-    """Return the rows of ``x`` at unit length whatever theirs is, for an evaluation: no gradient.
+    """Scale the rows of ``x`` to unit length, however short or long they are, without gradient.
 
-    :func:`unit_vectors` takes a row shorter than 1e-6 for one without direction, as a gradient
-    needs it, and squares overflow in float32 above 1e19. Rows are scaled by powers of two before,
-    so that all others come out bit by bit as there.
+    :func:`unit_vectors`, which has a stable gradient, treats rows shorter than 1e-6 as zero, and
+    squares above 1e19 overflow in float32. Here rows are first scaled by powers of two; for all
+    other rows the result is bit-identical to that of :func:`unit_vectors`.
 
     Args:
         x: Vectors, shape (..., D), float32 or float64; finite.
 
     Returns:
-        Vectors of the same shape; a row of zeros stays one.
+        Vectors of the same shape; a row of zeros stays zero.
     """
-    # On a CPU several times as fast as a norm of order infinity.
+    # On a CPU this is several times as fast as vector_norm with ord=inf.
     largest = x.abs().amax(dim=-1, keepdim=True)
-    # Within these the factor is a normal number, too.
+    # Clamped so that the factor below is neither denormal nor infinite.
     largest = largest.clamp(torch.finfo(x.dtype).tiny, torch.finfo(x.dtype).max / 8)
     return unit_vectors(x * (largest.frexp().mantissa / largest))

@@ -1,4 +1,4 @@
-"""What a device has room for."""
+"""Free memory of a GPU."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import torch
 
 
 def free_memory(device: torch.device) -> int:
-    """Return the bytes that this process can still allocate on a GPU.
+    """Return the number of bytes that this process can still allocate on a GPU.
 
-    What torch's allocator holds and nobody uses counts as taken for the driver, but is free here.
+    Memory that torch's caching allocator has reserved but not allocated counts as free.
     """
     free, _ = torch.cuda.mem_get_info(device)
     return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -1,4 +1,4 @@
-"""TF32 on a GPU, allowed or forbidden whichever switch there is."""
+"""Allowing and forbidding TF32 on a GPU, with torch's old and new switches."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ import torch
 
 @contextmanager
 def without_tf32(device: torch.device) -> Iterator[None]:
-    """Keep TF32 out of float32 products on a GPU meanwhile, by whichever switch it was allowed."""
-    with _switched(_of_products() if device.type == "cuda" else [], False):
+    """Forbid TF32 in float32 matrix products on a GPU within this context."""
+    with _switched(_matmul_switches() if device.type == "cuda" else [], False):
         yield
 
 
 @contextmanager
 def allow_tf32(device: torch.device, allowed: bool) -> Iterator[None]:
-    """Allow TF32 in float32 products, convolutions and recurrent layers on a GPU, or forbid it.
+    """Allow or forbid TF32 in float32 matrix products, convolutions and recurrent layers on a GPU.
 
-    torch forbids it in products and allows it in cuDNN, so that float32 has ten bits there.
+    By default torch forbids it in matrix products and allows it in cuDNN, where float32 then has a
+    mantissa of ten bits.
 
     Args:
-        device: where networks run; elsewhere nothing changes.
-        allowed: whether, until the end of the context.
+        device: Device of the network; nothing changes unless it is a CUDA device.
+        allowed: Whether TF32 is allowed within this context.
     """
-    switches = [*_of_products(), *_of_cudnn()] if device.type == "cuda" else []
+    switches = [*_matmul_switches(), *_cudnn_switches()] if device.type == "cuda" else []
     with _switched(switches, allowed):
         yield
 
 
-#: Who has a switch, and its name.
+#: Each switch: the object that holds it, and the name of its attribute.
 _Switches = Sequence[tuple[Any, str]]
 _VALUES: dict[str, dict[bool, Any]] = {
     "allow_tf32": {False: False, True: True},
@@ -39,13 +40,15 @@ _VALUES: dict[str, dict[bool, Any]] = {
 }
 
 
-def _of_products() -> _Switches:
+def _matmul_switches() -> _Switches:
+    """Return the switch of matrix products, the new one if torch has it."""
     owner = torch.backends.cuda.matmul
-    # From torch 2.9 on, reading the old switch raises where somebody has used the new one.
+    # From torch 2.9 on, reading the old switch raises RuntimeError once the new one was set.
     return [(owner, "fp32_precision" if hasattr(owner, "fp32_precision") else "allow_tf32")]
 
 
-def _of_cudnn() -> _Switches:
+def _cudnn_switches() -> _Switches:
+    """Return the switches of cuDNN: the old and the new ones, as far as they can be used."""
     cudnn: Any = torch.backends.cudnn
     old = [(cudnn, "allow_tf32")]
     if not hasattr(cudnn, "conv"):
@@ -55,12 +58,13 @@ def _of_cudnn() -> _Switches:
         _ = cudnn.allow_tf32
     except RuntimeError:
         return new
-    # The old one in step: torch.backends.cudnn.flags() raises where they contradict each other.
+    # Both are set, because torch.backends.cudnn.flags() raises if they contradict each other.
     return [*old, *new]
 
 
 @contextmanager
 def _switched(switches: _Switches, on: bool) -> Iterator[None]:
+    """Turn all switches on or off within this context, and restore them afterwards."""
     before = [getattr(owner, name) for owner, name in switches]
     for owner, name in switches:
         setattr(owner, name, _VALUES[name][on])

@@ -1,4 +1,7 @@
-"""Functions that warp a Euclidean distance, element by element (paper 004, Table III and Eq. 8)."""
+"""Elementwise warps of a Euclidean distance.
+
+From "Realigned Softmax Warping for Deep Metric Learning", Table III and Eq. 8.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from pml_extensions._shared.numerics import Fused
 
-#: Any function of distances, element by element, that autograd can follow.
+#: Any differentiable elementwise function of distances.
 Warp = Callable[[Tensor], Tensor]
 
 
@@ -21,24 +24,23 @@ def warp_own_distance(
     k2: Tensor | float,
     delta_multiplier: Tensor | float,
 ) -> Tensor:
-    r"""Return the warped distance to the own class (Eq. 7 of the paper).
+    r"""Warp the distance to the own class (Eq. 7 of the paper).
 
     .. math::
         f_1(t) = k_1 t + m \Delta \;\; (t < \alpha), \qquad
         f_1(t) = k_2 t + (1 - k_2) \alpha \;\; (t \ge \alpha)
 
     :math:`\Delta = (1 - k_1) t` carries no gradient: inside alpha with m = 1 the value is t, and
-    only the pull towards the proxy is scaled by k1. So finite differences of the value disagree
-    with the gradient there, by design, and to differentiate that gradient raises RuntimeError
-    (unless :math:`m (1 - k_1)` is 0): with :math:`\Delta` a constant the result would not be the
-    derivative of the gradient either.
+    only the pull towards the proxy is scaled by k1. So, by design, the gradient there is not the
+    derivative of the value, and finite differences disagree with it. Second derivatives raise
+    RuntimeError unless :math:`m (1 - k_1)` is 0, because they would be wrong too.
 
     Args:
         distance: Distances t to the own proxy, any shape.
         alpha: Distance at which the warp changes.
-        k1: Slope inside.
-        k2: Slope outside.
-        delta_multiplier: m.
+        k1: Slope inside alpha.
+        k2: Slope outside alpha.
+        delta_multiplier: m, weight of the gradient-free part inside alpha.
 
     Returns:
         Warped distances, shape of ``distance``.
@@ -52,7 +54,7 @@ def warp_own_distance(
 
 
 class _DifferentiableOnce(Fused):
-    """The identity. ``once_differentiable`` does the same, but its error names no way out."""
+    """Identity without second derivatives: its error says more than ``once_differentiable``'s."""
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor]:
@@ -73,7 +75,7 @@ class _Refusal(_DifferentiableOnce):
 
 
 class Power:
-    """t^exponent, with zero gradient at 0 where its slope is infinite (exponent below 1).
+    """t^exponent, with zero gradient at t = 0 (the slope is infinite there for exponents below 1).
 
     Args:
         exponent: Table III of the paper has 1 (the plain softmax), 2, 1/2 and 3/2.
@@ -94,9 +96,9 @@ class Power:
 
 
 class Scaled:
-    """c t: a half-warp if the own distance alone gets it (Table III has c = 0.97, 0.5, 1.1 and 2).
+    """c t; Table III warps the own distance with c = 0.97, 0.5, 1.1 and 2.
 
-    With c below 1 on the own distance alone the distances grow without bound.
+    If c is below 1 and only the own distance is scaled, distances grow without bound.
 
     Args:
         factor: c.
@@ -114,13 +116,13 @@ class Scaled:
 
 
 class Piecewise:
-    """The paper's own warp, :func:`warp_own_distance`, with its values fixed.
+    """The paper's warp, :func:`warp_own_distance`, with fixed parameters.
 
     Args:
         alpha: Distance at which the warp changes.
-        k1: Slope inside.
-        k2: Slope outside.
-        delta_multiplier: m, weight of the gradient-free part inside.
+        k1: Slope inside alpha.
+        k2: Slope outside alpha.
+        delta_multiplier: m, weight of the gradient-free part inside alpha.
     """
 
     def __init__(self, alpha: float, k1: float, k2: float, delta_multiplier: float = 1.0) -> None:

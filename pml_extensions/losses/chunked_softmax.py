@@ -1,4 +1,4 @@
-"""Sums of a softmax over very many classes, without ever holding a batch x classes matrix."""
+"""Softmax over very many classes, without storing a batch x classes matrix."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .._shared.softmax import Logits, Part, Softmax, Sums, logit_gradient, plain
 
 
 class ChunkedSoftmax(Softmax):
-    """Takes the classes of a softmax so many at a time: same sums, same gradients, less memory.
+    """Computes a softmax in chunks of classes: same values and gradients, less memory.
 
-    The backward pass computes the logits of each chunk again, at the price of one more matrix
-    product; what it holds is N x chunk_size, and one gradient of the class-wise parameters. Only
-    a second derivative takes the matrix of all logits.
+    The backward pass recomputes the logits of each chunk, which costs one more matrix product; its
+    memory is N x chunk_size plus one gradient of the class-wise parameters. Second derivatives
+    need the matrix of all logits.
 
     Args:
-        chunk_size: Number of classes taken at a time.
+        chunk_size: Number of classes in a chunk.
 
     Raises:
-        ValueError: It is no whole number above 0.
+        ValueError: ``chunk_size`` is not a positive integer.
     """
 
     def __init__(self, chunk_size: int = 2048) -> None:
@@ -35,12 +35,12 @@ class ChunkedSoftmax(Softmax):
     def cross_entropy(
         self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor
     ) -> Tensor:
-        """Return ``-ln softmax(z)_y`` of each sample, shape (N,), accurate near 0 as well."""
+        """Return ``-ln softmax(z)_y`` of each sample, shape (N,); accurate also near 0."""
         sums = self.sums(logits, x, rows, labels)
         return softplus(sums.others - sums.own)
 
     def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
-        """Return the parts of the cross-entropy, as :class:`~pml_extensions.softmax.Softmax`."""
+        """Return the sums of the softmax, as ``Softmax.sums``."""
         if torch.compiler.is_compiling():
             return _traceable_sums(logits, self.chunk_size, labels, x, rows)
         own, others, total, *own_rows = _ChunkedSums.apply(
@@ -53,15 +53,17 @@ class ChunkedSoftmax(Softmax):
 
 
 def _added(a: Part, b: Part) -> Part:
-    """Return the sums over the classes of both."""
+    """Return the sums over the classes of both parts."""
     top = torch.maximum(a.top, b.top)
-    none = top == -torch.inf
-    origin = top.masked_fill(none, 0.0)
+    empty = top == -torch.inf
+    origin = top.masked_fill(empty, 0.0)
     log_sum = torch.logaddexp(*(part.log_sum + (part.top - origin) for part in (a, b)))
-    return Part(a.own + b.own, top, log_sum.masked_fill(none, 0.0), a.total + b.total)
+    return Part(a.own + b.own, top, log_sum.masked_fill(empty, 0.0), a.total + b.total)
 
 
 class _ChunkedSums(torch.autograd.Function):
+    """The sums of the softmax, one chunk of classes at a time."""
+
     @staticmethod
     def forward(
         ctx: Any, logits: Logits, size: int, labels: Tensor, x: Tensor, *rows: Tensor
@@ -79,7 +81,7 @@ class _ChunkedSums(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         labels, top, log_sum, x, *rows = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[3:]
+        needs_grad = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
 
             def sums(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
@@ -87,33 +89,33 @@ class _ChunkedSums(torch.autograd.Function):
                 return *plain_sums(ctx.logits(x, *rows), labels), *own_rows
 
             return None, None, None, *gradients(sums, (x, *rows), grads)
-        grad_x = torch.zeros_like(x) if wanted[0] else None
+        grad_x = torch.zeros_like(x) if needs_grad[0] else None
         grad_rows = [
-            torch.empty_like(row) if wants else None
-            for row, wants in zip(rows, wanted[1:], strict=True)
+            torch.empty_like(row) if needed else None
+            for row, needed in zip(rows, needs_grad[1:], strict=True)
         ]
 
         def add_gradients(start: int, chunk: Sequence[Tensor]) -> None:
-            """Take the gradients of one chunk, which are gone before those of the next."""
+            """Add the gradients of one chunk; returning frees its memory before the next one."""
             leaves = [
-                one.detach().requires_grad_(wants)
-                for one, wants in zip((x, *chunk), wanted, strict=True)
+                tensor.detach().requires_grad_(needed)
+                for tensor, needed in zip((x, *chunk), needs_grad, strict=True)
             ]
             with torch.enable_grad(), without_autocast(x):
                 z = ctx.logits(*leaves)
             grad_z = logit_gradient(z.detach(), labels, top, log_sum, grads[:3], start)
             inputs = [leaf for leaf in leaves if leaf.requires_grad]
-            # A detached warp of these distances needs none.
-            found = iter(
+            # Logits without gradient, such as those of a detached warp, have zero gradients.
+            grads_of_chunk = iter(
                 torch.autograd.grad(z, inputs, grad_z)
                 if z.requires_grad
                 else map(torch.zeros_like, inputs)
             )
             if grad_x is not None:
-                grad_x.add_(next(found))
+                grad_x.add_(next(grads_of_chunk))
             for out in grad_rows:
                 if out is not None:
-                    out[start : start + ctx.size] = next(found)
+                    out[start : start + ctx.size] = next(grads_of_chunk)
 
         for start, chunk in _chunks(rows, ctx.size):
             add_gradients(start, chunk)
@@ -126,12 +128,12 @@ class _ChunkedSums(torch.autograd.Function):
 def _traceable_sums(
     logits: Logits, size: int, labels: Tensor, x: Tensor, rows: Sequence[Tensor]
 ) -> Sums:
-    """Return the same for torch.compile, which follows no derivative within a backward pass."""
+    """Return the same sums for torch.compile, which cannot trace ``_ChunkedSums.backward``."""
 
     def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return plain_sums(logits(x, *chunk), labels, start)
 
-    # Dynamo fails where a number that changes between calls is first met within a checkpoint.
+    # Dynamo fails if a number that changes between calls is first seen within a checkpoint.
     logits(x[:1], *(row[:1] for row in rows))
     parts = [
         checkpoint(part, start, *chunk, use_reentrant=False, preserve_rng_state=False)
@@ -143,5 +145,6 @@ def _traceable_sums(
 
 
 def _chunks(rows: Sequence[Tensor], size: int) -> Iterator[tuple[int, list[Tensor]]]:
+    """Yield the first class of each chunk and its rows of the class-wise parameters."""
     for start in range(0, len(rows[0]), size):
         yield start, [row[start : start + size] for row in rows]

@@ -19,26 +19,28 @@ RatioOf = Literal["all", "negatives"]
 
 
 class ClassSampler(torch.nn.Module):
-    """Draws the classes of a training step: those of the batch and a random part of the others.
+    """Samples the classes of a training step: those of the batch and random other ones.
 
     "Classification is a Strong Baseline for Deep Metric Learning", section 4.3. Every call draws
-    anew; the seed (that of torch at construction) and the number of the draw are buffers, so that a
-    checkpoint continues the sequence. ``torch.utils.checkpoint`` gets the same classes again.
-    When torch.distributed runs, all ranks keep the classes of all ranks and draw the same others.
+    new classes. The seed (torch's at construction) and the number of the draw are buffers, so a
+    resumed training continues the sequence. A forward pass that ``torch.utils.checkpoint``
+    recomputes gets the same classes. With torch.distributed, all ranks keep the classes of all
+    batches and draw the same other classes.
 
-    How many classes are kept is a shape, which the host has to know. Where it depends on how many
-    the batch has, counting these waits for the GPU, unless ``classes_per_step`` is set.
+    The number of kept classes is a shape, which the host must know. If it depends on the number of
+    classes in the batch, counting them synchronises with the GPU, unless ``classes_per_step`` is
+    set.
 
     Attributes:
-        classes_per_step: How many classes there are in every step, of all ranks, where that is
-            known, as with class-balanced batches; None: they are counted.
+        classes_per_step: Number of distinct classes in every step, over all ranks, if it is
+            constant, as with class-balanced batches; None: they are counted.
 
     Args:
-        ratio: Share of the C classes that is kept; 1 keeps all.
-        ratio_of: ``"all"`` keeps ceil(ratio C) classes in total, or those of the batch if these
-            are more; ``"negatives"`` keeps ceil(ratio (C - P)) beside the P classes of the batch.
-        sparse_gradients: Give class-wise parameters sparse gradients that hold the kept rows only,
-            for SGD without weight decay, SparseAdam or Adagrad; needs a ratio below 1.
+        ratio: Fraction of the C classes to keep; 1 keeps all.
+        ratio_of: ``"all"`` keeps ceil(ratio C) classes in total, but always those of the batch;
+            ``"negatives"`` keeps the P classes of the batch and ceil(ratio (C - P)) others.
+        sparse_gradients: Whether class-wise parameters get sparse gradients of the kept rows, for
+            SGD without weight decay, SparseAdam or Adagrad; needs a ratio below 1.
 
     Raises:
         ValueError: An argument is out of range.
@@ -52,7 +54,7 @@ class ClassSampler(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.ratio = share("ratio", ratio)
-        # As it is written, where floats make ceil(0.07 x 100) an 8; torch.compile follows integers.
+        # An exact fraction: in floats ceil(0.07 x 100) is 8. Integers can be traced by dynamo.
         self._share_of = Fraction(repr(self.ratio)).limit_denominator(10**11).as_integer_ratio()
         self.classes_per_step: int | None = None
         self.ratio_of = one_of("ratio_of", ratio_of, ("all", "negatives"))
@@ -62,29 +64,29 @@ class ClassSampler(torch.nn.Module):
                 "sparse_gradients=True needs a ratio below 1: with all classes every row has a "
                 "gradient."
             )
-        # Not a random number: with and without sampling a loss starts with the same weights.
+        # No random number is drawn, so a loss has the same initial weights without a sampler.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
-        # Of as many calls as one backward pass may be of.
+        # Recent calls, for recomputation: at least as many as a backward pass may recompute.
         self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
-        """Return how many classes are kept at least, in the step of a batch of one class."""
+        """Return the smallest number of classes in a step, that of a batch of one class."""
         if self.ratio_of == "all":
             return max(1, self._share(num_classes))
-        return self._beside(1, num_classes)
+        return self._with_negatives(1, num_classes)
 
     def forward(
         self, labels: Tensor, parameters: Sequence[Tensor]
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        """Draw classes, and return each label's place among them and their rows of parameters.
+        """Sample K classes and return the batch's labels among them and their parameter rows.
 
         Args:
-            labels: Classes of the batch, shape (N,), values 0..C-1.
+            labels: Labels of the batch, shape (N,), values 0..C-1.
             parameters: Class-wise parameters, shape (C, ...).
 
         Returns:
-            Places, shape (N,), values 0..K-1, and rows, shape (K, ...), of K classes.
+            Labels renumbered to 0..K-1, shape (N,), and rows of each parameter, shape (K, ...).
         """
         if self.ratio == 1:
             return labels, parameters
@@ -97,7 +99,7 @@ class ClassSampler(torch.nn.Module):
         """Return the classes kept in this step.
 
         Args:
-            labels: Classes of the batch, shape (N,), values 0..C-1.
+            labels: Labels of the batch, shape (N,), values 0..C-1.
             num_classes: C.
 
         Returns:
@@ -113,37 +115,39 @@ class ClassSampler(torch.nn.Module):
         return sample_classes(present, kept, *state.unbind())
 
     def _number(self, labels: Tensor) -> Tensor:
-        """Return the number of this draw, of a recomputed one that of the first time."""
+        """Return the number of this draw; a recomputed call gets the number of the first call."""
         if not is_recomputing():
             self.draw += 1
             if not torch.compiler.is_compiling():
                 self._recent.append([labels, self.draw.clone(), None])
             return self.draw
-        # The graph keeps the labels in their place, unless they were no int64; of several calls
-        # with them a backward pass recomputes the last one first.
-        now = torch._C._current_graph_task_id()
+        # The recomputed call has the same label tensor (int64 labels are not copied). If several
+        # calls had it, a backward pass recomputes the last one first.
+        task = torch._C._current_graph_task_id()
         for call in reversed(self._recent):
-            if call[0].data_ptr() == labels.data_ptr() and call[2] != now:
-                call[2] = now
-                return call[1]
+            call_labels, draw, last_task = call
+            if call_labels.data_ptr() == labels.data_ptr() and last_task != task:
+                call[2] = task
+                return draw
         return self.draw
 
-    def _num_kept(self, present: Tensor, most_present: int) -> int:
+    def _num_kept(self, present: Tensor, max_present: int) -> int:
+        """Return the number K of classes in this step; at most ``max_present`` are present."""
         if self.ratio_of == "all":
             kept = self._share(len(present))
-            # Counting the classes of the batch waits for the device, so only where it matters.
-            return kept if kept >= most_present else max(kept, self._num_present(present))
-        return self._beside(self._num_present(present), len(present))
+            # Counting the present classes synchronises with a GPU, so it is avoided if possible.
+            return kept if kept >= max_present else max(kept, self._num_present(present))
+        return self._with_negatives(self._num_present(present), len(present))
 
     def _num_present(self, present: Tensor) -> int:
-        known = self.classes_per_step
-        if known is None:
+        expected = self.classes_per_step
+        if expected is None:
             return int(present.sum())
-        # Fewer would make a sample's class one that is not there.
-        torch._assert_async(present.sum() == known, f"not {known} classes in this step")
-        return known
+        # With a wrong number, the class of some sample would be missing.
+        torch._assert_async(present.sum() == expected, f"not {expected} classes in this step")
+        return expected
 
-    def _beside(self, present: int, num_classes: int) -> int:
+    def _with_negatives(self, present: int, num_classes: int) -> int:
         return present + self._share(num_classes - present)
 
     def _share(self, classes: int) -> int:

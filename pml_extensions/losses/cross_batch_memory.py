@@ -1,4 +1,4 @@
-"""PML's cross-batch memory, for the tuple losses of this package too."""
+"""PML's cross-batch memory, extended to the tuple losses of this package."""
 
 from __future__ import annotations
 
@@ -14,68 +14,68 @@ IndicesTuple = tuple[Tensor, ...]
 
 
 class CrossBatchMemory(pml_losses.CrossBatchMemory):
-    """Pairs each batch with the embeddings of past batches, kept in a queue.
+    """Compares each batch with the embeddings of past batches, kept in a queue.
 
-    "Cross-Batch Memory for Embedding Learning" (Wang et al., CVPR 2020). It is used as PML's class
-    of that name, takes all the losses that one takes, and :class:`GradMLLoss`. PML refuses any
-    other class by its name, subclasses included; override ``supported_losses`` to add one.
+    "Cross-Batch Memory for Embedding Learning" (Wang et al., CVPR 2020). It is used like PML's
+    class of the same name and supports the same losses and :class:`GradMLLoss`. PML checks the name
+    of the loss's class and refuses all others, subclasses included; override ``supported_losses``
+    to add one.
 
-    What is fixed here: an ``indices_tuple`` that was mined within the batch names positives and
-    negatives by their place in the batch, while the loss looks for them in the memory. PML (2.9)
-    reads the one as the other, which is right for the first batch only; here they are translated.
-    A checkpoint holds how far the memory is filled, and half-precision batches leave a float32
-    memory its digits.
+    Differences from PML (2.9): an ``indices_tuple`` that was mined within the batch indexes the
+    batch, but PML uses its positives and negatives as indices into the memory, which is correct for
+    the first batch only; here they are converted. A checkpoint stores the position in the queue.
+    Half-precision batches do not lower the precision of a float32 memory.
 
     Args:
         loss: The loss to be wrapped.
-        embedding_size: Size of the embeddings.
-        memory_size: How many embeddings are kept.
-        miner: PML miner that chooses pairs or triplets of batch and memory; None takes all pairs.
+        embedding_size: Dimension of the embeddings.
+        memory_size: Number of embeddings in the queue.
+        miner: PML miner that mines pairs or triplets of batch and memory; None uses all pairs.
         **kwargs: PML's ``collect_stats``.
 
     Raises:
-        Exception: The loss is not supported (as PML raises it).
+        Exception: The loss is not supported (raised by PML).
     """
 
     @staticmethod
     def supported_losses() -> list[str]:
-        """Return the names of the classes of losses that can be wrapped."""
+        """Return the class names of the losses that can be wrapped."""
         return [*pml_losses.CrossBatchMemory.supported_losses(), "GradMLLoss"]
 
     def forward(self, embeddings: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss of the batch and the memory, which then holds the batch.
+        """Add the batch to the memory and return the loss of the batch against the memory.
 
         Args:
             embeddings: Shape (N, D).
-            *args: Labels, shape (N,); what a miner found in the batch, or None; which samples
-                enter the memory and are compared with (``enqueue_mask``), shape (N,).
+            *args: PML's ``labels``, shape (N,), ``indices_tuple`` (mined within the batch, or None)
+                and ``enqueue_mask`` (samples that are added to the memory), shape (N,).
             **kwargs: The same by name.
         """
         if is_recomputing():
             raise RuntimeError(
-                "torch.utils.checkpoint computes CrossBatchMemory twice, which would remember the "
-                "batch twice; checkpoint the network alone."
+                "torch.utils.checkpoint runs CrossBatchMemory twice, which would add the batch to "
+                "the memory twice; checkpoint the network alone."
             )
         dtype = torch.promote_types(self.embedding_memory.dtype, embeddings.dtype)
         loss: Tensor = super().forward(embeddings.to(dtype), *args, **kwargs)
         return loss
 
     def get_extra_state(self) -> Tensor:
-        """Return where the next embedding goes, and whether the memory is full."""
+        """Return the queue's next position and whether it is full, for a checkpoint."""
         return torch.tensor([self.queue_idx, self.has_been_filled])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take both over from a checkpoint."""
+        """Load both values from a checkpoint."""
         self.queue_idx, self.has_been_filled = state.tolist()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}_extra_state" not in state_dict:
-            missing_keys = args[2]  # which strict=False lets pass
+            missing_keys = args[2]  # an error unless strict=False
             missing_keys.append(
-                "the checkpoint does not say where in its memory CrossBatchMemory continues (PML's "
-                "class saved it, or an older version); load it with strict=False, and call "
-                "reset_queue()."
+                "the checkpoint does not store the position in the queue of CrossBatchMemory (it "
+                "was saved by PML's class or by an older version); load it with strict=False, and "
+                "call reset_queue()."
             )
 
     def create_indices_tuple(
@@ -87,15 +87,15 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         input_indices_tuple: IndicesTuple | None,
         do_remove_self_comparisons: bool,
     ) -> IndicesTuple:
-        """Return what pairs or triplets the loss gets; called by ``forward``."""
+        """Return the pairs or triplets for the loss; called by ``forward``."""
         if input_indices_tuple is not None:
-            in_memory = self.curr_batch_idx
+            memory_index = self.curr_batch_idx
             if len(input_indices_tuple) == 3:
                 a, p, n = input_indices_tuple
-                input_indices_tuple = (a, in_memory[p], in_memory[n])
+                input_indices_tuple = (a, memory_index[p], memory_index[n])
             else:
                 a1, p, a2, n = input_indices_tuple
-                input_indices_tuple = (a1, in_memory[p], a2, in_memory[n])
+                input_indices_tuple = (a1, memory_index[p], a2, memory_index[n])
         indices: IndicesTuple = super().create_indices_tuple(
             embeddings, labels, E_mem, L_mem, input_indices_tuple, do_remove_self_comparisons
         )

@@ -28,7 +28,7 @@ Quadruples = Literal["disjoint", "all"]
 
 
 class GradMLLoss(Float32Loss, BaseMetricLossFunction):
-    r"""Pulls two samples of a class together and pushes them off two samples of another class.
+    r"""Pulls two samples of a class together and pushes them away from two of another class.
 
     .. math::
         L = |x_1 - x_2|^k + |y_1 - y_2|^k - w \sum_{i,j \in \{1,2\}} |x_i - y_j|^k
@@ -36,45 +36,45 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     averaged over quadruples. "GradML: A Gradient-based Loss for Deep Metric Learning", Eq. 11.
     For k = 2 it equals :math:`(1-w)(|x_1-x_2|^2 + |y_1-y_2|^2) - 4w\,|\bar x - \bar y|^2`:
     at the paper's w = 1 the pull within classes cancels exactly and only class means repel each
-    other, above it the pull turns into a push; w = 0.5 balances both. The loss is negative where
-    it is good.
+    other, for larger w the pull turns into a push; w = 0.5 balances both. The loss is negative for
+    well separated classes.
 
-    The positive and the negative terms are two sub-losses, ``pos_loss`` (0 or more) and
-    ``neg_loss`` (0 or less), which reducers see apart: one that drops values below 0, such as
-    PML's AvgNonZeroReducer, drops ``neg_loss`` as a whole. Under the default MeanReducer their sum
-    is the mean of the equation.
+    The positive and the negative terms are separate sub-losses, ``pos_loss`` (at least 0) and
+    ``neg_loss`` (at most 0): a reducer that drops values below 0, such as PML's AvgNonZeroReducer,
+    drops all of ``neg_loss``. With the default MeanReducer their sum is the mean of the equation.
 
-    *Quadruples* are formed from the batch if nothing but embeddings and labels is given.
-    ``"disjoint"`` uses each sample once (``disjoint_quadruples``); ``"all"`` averages over all
-    quadruples of each pair of classes and then over pairs of classes, by class sums if k is 2
-    (``all_quadruples``). Each quadruple, or
-    pair of classes, is an entry of both sub-losses: reduction type "element", indexed by its first
-    sample. ``num_unused_samples`` counts the samples of the last batch in no quadruple.
+    *Quadruples* are formed from the batch if only embeddings and labels are given. ``"disjoint"``
+    uses each sample at most once (:func:`disjoint_quadruples`); ``"all"`` averages over all
+    quadruples of each pair of classes and then over pairs of classes (:func:`all_quadruples`). Each
+    quadruple, or pair of classes, is an entry of both sub-losses: reduction type "element", indexed
+    by its first sample. ``num_unused_samples`` counts the samples of the last batch that are in no
+    quadruple.
 
-    *Pairs* are taken where a miner's ``indices_tuple``, or ``ref_emb``, is given; without the
-    former, all pairs of both sets. The entries, of reduction types "pos_pair" and "neg_pair", are
-    :math:`2|x_i-x_j|^k` and :math:`-4w|x_i-y_j|^k`, so that over all pairs of a batch of equal
-    classes both means add up to the loss on all quadruples. ``quadruples`` has no effect here.
+    *Pairs* are used instead if ``indices_tuple`` or ``ref_emb`` is given; without
+    ``indices_tuple``, all pairs of embeddings and references. The entries, of reduction types
+    "pos_pair" and "neg_pair", are :math:`2|x_i-x_j|^k` and :math:`-4w|x_i-y_j|^k`, so that over all
+    pairs of a batch of equal classes both means add up to the loss on all quadruples.
+    ``quadruples`` has no effect here.
 
-    What there is none of has loss 0. All is computed in float32 at least; coincident points have
-    gradient 0. On an accelerator the host does not wait for disjoint quadruples under the default
-    reducer, nor for given pairs; it waits for the number of entries once in each other call (twice
-    for all pairs with ``ref_emb``). There ``torch.compile`` with ``fullgraph=True`` works if
-    ``torch._dynamo.config.capture_dynamic_output_shape_ops`` is set (and for ``"all"`` torch is
-    newer than 2.5); without that the graph breaks at the counting.
+    Without quadruples or pairs the loss is 0. Everything is computed in float32 at least;
+    coincident points have gradient 0. On an accelerator, disjoint quadruples with the default
+    reducer and mined pairs need no synchronisation; all other calls synchronise once for the number
+    of entries (twice for all pairs with ``ref_emb``). For these, ``torch.compile`` with
+    ``fullgraph=True`` needs ``torch._dynamo.config.capture_dynamic_output_shape_ops`` (and for
+    ``"all"`` a torch newer than 2.5); otherwise the graph breaks there.
 
     Args:
         k: Power of the distances, at least 1. The paper has 1 to 4, best near 2 to 2.5.
             Above 2 the minimum over all unit vectors puts half of the classes onto one point and
             the others onto its opposite (Bjorck 1956).
         w: Weight of the four distances between the classes. The paper has 0.5, 1 and 2, best 1.
-        normalize_embeddings: Normalise embeddings to unit length; without it the loss has no
-            lower bound.
+        normalize_embeddings: Normalise embeddings to unit length; otherwise the loss has no lower
+            bound.
         quadruples: ``"disjoint"`` or ``"all"``.
         term_weights: The weights :math:`a_1, \dots, a_6` of Eq. 10 for the distances x1-x2, y1-y2,
             x1-y1, x1-y2, x2-y1 and x2-y2, where x is the class that appears first in the batch.
-            None stands for (1, 1, w, w, w, w). All quadruples and pairs have no such order and
-            take the mean of the first two and of the last four instead.
+            None stands for (1, 1, w, w, w, w). All quadruples, and pairs, have no such order: they
+            use the mean of the first two weights and the mean of the last four.
         **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
 
     Raises:
@@ -91,7 +91,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        # Below 1 the gradient grows without bound as two points meet.
+        # Below 1 the gradient grows without bound as two points approach each other.
         self.k = at_least_one("k", k)
         self.w = non_negative("w", w)
         self.normalize_embeddings = one_of(
@@ -103,8 +103,8 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         self.num_unused_samples = 0
         if not normalize_embeddings and any(self._weights()[2:]):
             warnings.warn(
-                "GradMLLoss without normalize_embeddings has no lower bound: embeddings that grow "
-                "lower it for ever.",
+                "GradMLLoss without normalize_embeddings has no lower bound: it decreases for ever "
+                "as the embeddings grow.",
                 stacklevel=2,
             )
         names = ["k", "w"] if term_weights is None else ["k"]
@@ -113,28 +113,28 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 
     @property
     def num_unused_samples(self) -> int:
-        """How many samples of the last batch are in no quadruple; 0 where pairs were taken."""
-        # Kept as a tensor, so that only who reads it waits for the device.
-        held = self._num_unused_samples
-        unused = int(held.cpu().numpy() if isinstance(held, Tensor) else held)
+        """Number of samples of the last batch in no quadruple; 0 if pairs were used."""
+        # Stored as a tensor, so that the device is synchronised only if it is read.
+        value = self._num_unused_samples
+        unused = int(value.cpu().numpy() if isinstance(value, Tensor) else value)
         if 0 < unused == self._batch_size:
-            warnings.warn(  # once, because the text is the same
-                "GradMLLoss found no quadruple in a batch, whose loss and gradient are 0: a batch "
-                "must hold two samples of each of two classes, such as "
-                "PML's MPerClassSampler(labels, m=4) draws them.",
+            warnings.warn(  # shown once, because the text is always the same
+                "GradMLLoss found no quadruple in a batch, so its loss and gradient are 0: a batch "
+                "must hold two samples of each of two classes, as with "
+                "PML's MPerClassSampler(labels, m=4).",
                 stacklevel=2,
             )
         return unused
 
     @num_unused_samples.setter
     def num_unused_samples(self, value: Tensor | int) -> None:
-        held = vars(self).get("_num_unused_samples")
-        if not isinstance(held, Tensor) or getattr(value, "device", held.device) != held.device:
+        old = vars(self).get("_num_unused_samples")
+        if not isinstance(old, Tensor) or getattr(value, "device", old.device) != old.device:
             self._num_unused_samples = value
         elif isinstance(value, Tensor):
-            held.copy_(value)  # into its place, where a CUDA graph writes too
+            old.copy_(value)  # in place, because a CUDA graph writes to this memory
         else:
-            held.fill_(value)
+            old.fill_(value)
 
     def compute_loss(
         self,
@@ -161,62 +161,64 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             return self.zero_losses()
         x = self._vectors(embeddings)
         if indices_tuple is None and labels is not None and not has_reference:
-            return self._of_quadruples(x, labels)
+            return self._quadruple_losses(x, labels)
         y = x if ref_emb is embeddings else self._vectors(ref_emb.to(x.dtype))
-        return self._of_pairs(x, y, labels, indices_tuple, ref_labels)
+        return self._pair_losses(x, y, labels, indices_tuple, ref_labels)
 
     def _vectors(self, embeddings: Tensor) -> Tensor:
         return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
 
-    def _of_quadruples(self, x: Tensor, labels: Tensor) -> LossDict:
+    def _quadruple_losses(self, x: Tensor, labels: Tensor) -> LossDict:
         self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
         terms = self._disjoint if self.quadruples == "disjoint" else self._all
         pos, neg, first = terms(x, labels)
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
-            _ = self.num_unused_samples  # waits for nothing here, and may warn
+            _ = self.num_unused_samples  # read for its warning; needs no synchronisation here
         return {
             "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},
             "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},
         }
 
     def _disjoint(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        share: Tensor
-        if self._takes_plain_means():
-            # Of a mean of a fixed number of entries, those that stand for nothing are zeros.
+        """Return positive terms, negative terms and first samples of disjoint quadruples."""
+        factor: Tensor
+        if self._reduces_by_mean():
+            # Padding gets loss 0; the other entries are scaled so that the mean is right.
             index, count = padded_quadruples(labels)
             entries = torch.arange(len(index), device=count.device)
-            share = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
+            factor = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
             self.num_unused_samples = len(x) - 4 * count
         else:
-            index, share = disjoint_quadruples(labels)
-            self.num_unused_samples = len(x) - 4 * len(index) * share
+            index, factor = disjoint_quadruples(labels)
+            self.num_unused_samples = len(x) - 4 * len(index) * factor
         x1, x2, y1, y2 = x.index_select(0, index.flatten()).unflatten(0, (-1, 4)).unbind(dim=1)
         a1, a2, a3, a4, a5, a6 = self._weights()
         pos = a1 * self._power(x1, x2) + a2 * self._power(y1, y2)
         neg = a3 * self._power(x1, y1) + a4 * self._power(x1, y2)
         neg = neg + a5 * self._power(x2, y1) + a6 * self._power(x2, y2)
-        return pos * share, -neg * share, index[:, 0]
+        return pos * factor, -neg * factor, index[:, 0]
 
     def _power(self, x: Tensor, y: Tensor) -> Tensor:
         """Return |x - y|^k of each pair."""
         return paired_distances(x, y).pow(self.k)
 
-    def _takes_plain_means(self) -> bool:
-        """Whether nobody sees the entries but PML's mean of them."""
+    def _reduces_by_mean(self) -> bool:
+        """Return whether the entries are only used in a mean, so that padding goes unseen."""
         reducers = getattr(self.reducer, "reducers", {}).values()
         return bool(reducers) and all(
             type(reducer) is MeanReducer and not reducer.collect_stats for reducer in reducers
         )
 
     def _all(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return positive terms, negative terms and first samples, for each pair of classes."""
         means = all_quadruples(x, labels, self.k)
         self.num_unused_samples = len(x) - means.num_used
         pos = sum(self._weights()[:2]) / 2 * means.within
         return pos, -sum(self._weights()[2:]) * means.between, means.first
 
-    def _of_pairs(
+    def _pair_losses(
         self,
         x: Tensor,
         y: Tensor,
@@ -233,8 +235,8 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         else:
             a1, p, a2, n = lmu.convert_to_pairs(indices_tuple, labels, ref_labels)
             pos, neg = (a1, p), (a2, n)
-        take_matrix = True if indices_tuple is None else None
-        pos_distances, neg_distances = distances_of_pairs(x, y, pos, neg, take_matrix=take_matrix)
+        use_matrix = True if indices_tuple is None else None
+        pos_distances, neg_distances = distances_of_pairs(x, y, pos, neg, use_matrix=use_matrix)
         pos_losses = sum(self._weights()[:2]) * pos_distances.pow(self.k) * pos_exist
         neg_losses = -sum(self._weights()[2:]) * neg_distances.pow(self.k) * neg_exist
         return {
@@ -257,13 +259,13 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 
 
 def _six_weights(term_weights: Sequence[float] | None, w: float) -> tuple[float, ...] | None:
-    """Return ``term_weights`` as checked floats."""
+    """Check ``term_weights`` and return them as floats."""
     if term_weights is None:
         return None
     if w != 1:
         raise ValueError(
-            f"w={w} and term_weights={term_weights!r} were both given; leave one out (w is short "
-            "for term_weights=(1, 1, w, w, w, w))."
+            f"w={w} and term_weights={term_weights!r} were both given; leave one out (w is "
+            "shorthand for term_weights=(1, 1, w, w, w, w))."
         )
     try:
         weights = tuple(term_weights)

@@ -21,29 +21,29 @@ Bias = Literal[False, "unscaled", "scaled"]
 
 
 class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
-    r"""Softmax over scaled cosines, trained cold (large alpha) first and heated up (small) later.
+    r"""Softmax over scaled cosines, trained with a large scale alpha first and a small one later.
 
     .. math::
         L = \frac{1}{N} \sum_i -\ln \mathrm{softmax}\big(\alpha \hat W \hat f_i + b\big)_{y_i}
 
     with the rows of :math:`\hat W` at unit length. "Heated-Up Softmax Embedding", Eq. 1;
     normalisation of the embedding by Eq. 4 (``"l2"``, :math:`\hat f = f / |f|`) or Eq. 7
-    (``"bn"``, :math:`\hat f = BN(f) / \sqrt D`). The paper trains at alpha = 16 and then heats by
-    ``heat(alpha=4)`` with a tenth of the learning rate.
+    (``"bn"``, :math:`\hat f = BN(f) / \sqrt D`). The paper trains at alpha = 16 and then "heats up"
+    the embedding: ``heat(alpha=4)``, with a tenth of the learning rate.
 
-    With ``"bn"`` the normalised vectors are what the paper retrieves with: ``get_features``
-    returns them. A training batch of fewer than two samples has no variance and is normalised by
-    the running statistics.
+    With ``"bn"`` the paper uses the normalised vectors for retrieval; ``get_features`` returns
+    them. A training batch of fewer than two samples has no variance and is normalised with the
+    running statistics.
 
     Args:
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         alpha: Multiplies the cosines (the inverse of the paper's T); can change by phase.
-        bias: False: none. ``"unscaled"``: b is added after alpha (the authors' code).
-            ``"scaled"``: b is multiplied by alpha as well (Eq. 1 read literally). Starts at zero.
-        normalization: ``"l2"``, ``"bn"``, or ``"none"`` where the network's own last layer
-            normalises (the head ``heated_up_softmax_bn``; divide alpha by sqrt(D) then).
-        bn_shift: Learn a shift, never a scale, after the batch normalisation (the authors' code).
+        bias: False: none. ``"unscaled"``: b is not multiplied by alpha (the authors' code).
+            ``"scaled"``: b is multiplied by alpha too (Eq. 1 read literally). b starts at zero.
+        normalization: ``"l2"``, ``"bn"``, or ``"none"`` if the network's last layer normalises
+            (the head ``heated_up_softmax_bn``; then divide alpha by sqrt(D)).
+        bn_shift: Learn a shift, but no scale, after the batch normalisation (the authors' code).
         bn_eps: Added to the batch variance.
         bn_momentum: Weight of a new batch in the running statistics.
         **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
@@ -86,7 +86,8 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
     def get_default_weight_init_func(self) -> c_f.TorchInitWrapper:
         """Return an initialisation with rows of about unit length.
 
-        Only the direction of a proxy matters, but its length divides its gradient.
+        The loss depends only on the direction of a proxy, but its gradient is divided by the
+        length.
         """
         return c_f.TorchInitWrapper(_unit_length_normal)
 
@@ -94,20 +95,20 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         """Lower alpha for the second phase: the paper goes from 16 to 4.
 
         Args:
-            alpha: New value, below the present one.
+            alpha: New value, below the current one.
 
         Raises:
-            ValueError: It is not below the present one; ``set_phase`` sets any value.
+            ValueError: It is not below the current one; ``set_phase`` accepts any value.
         """
         if not positive("alpha", alpha) < self.alpha:
             raise ValueError(
                 f"heating lowers alpha, which is {self.alpha:g}, but got {alpha=}; "
-                "set_phase(alpha=...) sets any value."
+                "set_phase(alpha=...) accepts any value."
             )
         self.set_phase(alpha=alpha)
 
     def get_features(self, embeddings: Tensor) -> Tensor:
-        """Return the embeddings normalised as the softmax sees them (statistics stay as they are).
+        """Return the embeddings as normalised for the softmax, without updating statistics.
 
         Args:
             embeddings: Shape (N, embedding_size).
@@ -120,7 +121,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
             return self.features(at_least_float32(embeddings))
 
     def features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
-        """Return the embeddings normalised; running statistics move by ``momentum``."""
+        """Return the normalised embeddings; ``momentum`` updates the running statistics."""
         if self.normalization == "none":
             return embeddings
         if self.normalization == "l2":
@@ -138,15 +139,15 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         return features / self.embedding_size**0.5
 
     def features_in_training(self, embeddings: Tensor) -> Tensor:
-        """Return the same; running statistics move by ``bn_momentum``."""
+        """Return the normalised embeddings; ``bn_momentum`` updates the running statistics."""
         return self.features(embeddings, self.bn_momentum)
 
     def class_parameters(self) -> tuple[Tensor, ...]:
-        """Return the class-wise parameters."""
+        """Return the proxies and, if there is one, the bias."""
         return (self.proxies,) if self.bias is None else (self.proxies, self.bias)
 
     def logits(self, f: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        """Return alpha times the cosines of normalised embeddings, and the bias, shape (N, C)."""
+        """Return the scaled cosines plus the bias, shape (N, C)."""
         z = projections(self.alpha * f, w)
         if b is None:
             return z

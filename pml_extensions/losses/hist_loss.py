@@ -19,7 +19,7 @@ from .._shared.numerics import unit_vectors
 
 
 class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
-    r"""Classification by a Gaussian of each class, and by a hypergraph network over the batch.
+    r"""Classification by one Gaussian per class, and by a hypergraph network over the batch.
 
     .. math::
         L_D = \frac{1}{N} \sum_i -\ln \frac{e^{-\tau d^2(x_i, y_i)}}{\sum_j e^{-\tau d^2(x_i, j)}},
@@ -27,28 +27,29 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
 
     and :math:`\lambda` times the cross-entropy of a two-layer hypergraph network whose hyperedges
     are the classes of the batch: :math:`H_{ij}` is 1 where j is the class of i and
-    :math:`e^{-\alpha d^2(x_i, j)}` elsewhere, each layer multiplies by
+    :math:`e^{-\alpha d^2(x_i, j)}` elsewhere, and each layer multiplies by
     :math:`G = D_v^{-1/2} H D_e^{-1} H^T D_v^{-1/2}`. "Hypergraph-Induced Semantic Tuplet Loss for
-    Deep Metric Learning" (CVPR 2022), with what only the authors' code says: mean and embedding at
-    unit length in d, the embedding as it is in the network.
+    Deep Metric Learning" (CVPR 2022). As in the authors' code, means and embeddings have unit
+    length in d, while the network gets the embeddings without normalisation.
 
-    The reducer gets both terms as sub-losses of each sample, ``distribution_loss`` and
-    ``hypergraph_loss`` (with lambda). ``proxies`` are the means. The authors train three groups
-    with learning rates of their own: the model, ``proxies`` and ``log_variances`` (0.1, 0.1 and
-    0.01 for CUB, Cars and SOP), and ``hypergraph_parameters()`` (5, 10 and 10 times the model's).
-    A training batch of one has no variance; the network then uses its running statistics.
+    Both terms are sub-losses with one entry per sample, ``distribution_loss`` and
+    ``hypergraph_loss`` (multiplied by lambda). ``proxies`` are the means. The authors train three
+    parameter groups with different learning rates: the model, ``proxies`` and ``log_variances``
+    (0.1, 0.1 and 0.01 for CUB, Cars and SOP), and ``hypergraph_parameters()`` (5, 10 and 10 times
+    the model's). A training batch of one sample has no variance; the network then uses its running
+    statistics.
 
     Args:
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         tau: Multiplies the squared distances (paper: 32; SOP 16); can change by phase.
-        alpha: Multiplies them in the hypergraph (paper: CUB 1.1, Cars 0.9, SOP 2); can change by
-            phase.
+        alpha: Multiplies the squared distances in the hypergraph (paper: CUB 1.1, Cars 0.9,
+            SOP 2); can change by phase.
         hypergraph_weight: lambda, weight of the second term; can change by phase.
-        hidden_size: Width of the network.
+        hidden_size: Width of the hidden layer of the network.
         **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
-            ``weight_init_func`` (of means and log-variances; default: Kaiming normal over classes,
-            as the authors), ...
+            ``weight_init_func`` (for means and log-variances; default: Kaiming normal with
+            fan-out, as the authors), ...
 
     Raises:
         ValueError: An argument is out of range.
@@ -88,7 +89,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         return c_f.TorchInitWrapper(torch.nn.init.kaiming_normal_, mode="fan_out")
 
     def hypergraph_parameters(self) -> list[torch.nn.Parameter]:
-        """Return the parameters of the hypergraph network, for a learning rate of their own."""
+        """Return the parameters of the hypergraph network, for a separate learning rate."""
         return [p for m in (self.embed, self.norm, self.classify) for p in m.parameters()]
 
     def class_parameters(self) -> tuple[Tensor, ...]:
@@ -100,7 +101,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         return -self.tau * _squared_distances(x, mean, log_variance)
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return each sub-loss of the samples, shape (N,), by name."""
+        """Return the sub-losses by name, each of shape (N,)."""
         parameters = (*self.class_parameters(), *self.classify.parameters())
         y, (mean, log_variance, weight, bias) = self.classes(embeddings, labels, *parameters)
         distribution = self.softmax.cross_entropy(self.logits, embeddings, (mean, log_variance), y)
@@ -113,9 +114,9 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         }
 
     def _propagation(self, distances: Tensor, labels: Tensor) -> Tensor:
-        """Return G, shape (N, N), from the squared distances of samples to each other's class.
+        """Return G, shape (N, N), from the squared distances of sample i to the class of sample j.
 
-        A class of n samples stands in n columns, so each of them weighs 1/n as a hyperedge.
+        A class of n samples has n equal columns, so each column is a hyperedge of weight 1/n.
         """
         same = labels.unsqueeze(1) == labels
         incidence = torch.where(same, 1.0, (-self.alpha * distances).exp())
@@ -126,7 +127,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         return (scaled * (edge_weight / edge_degree)) @ scaled.t()
 
     def _network(self, embeddings: Tensor, propagation: Tensor) -> Tensor:
-        """Return what the last layer gets; beside it a column that carries the layer's bias."""
+        """Return the inputs of the last layer, and one more column that multiplies its bias."""
         hidden = propagation @ F.linear(
             embeddings, self.embed.weight.to(embeddings), self.embed.bias.to(embeddings)
         )
@@ -152,5 +153,5 @@ def _squared_distances(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Return W h + g b, shape (N, C), of h and g beside each other: the bias is propagated too."""
+    """Return W h + g b, shape (N, C), where g is the last column of x and h the other columns."""
     return x[:, :-1] @ weight.t() + x[:, -1:] * bias

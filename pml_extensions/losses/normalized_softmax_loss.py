@@ -21,11 +21,11 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
         {\sum_{j} e^{\hat x_i \cdot \hat p_j / \sigma}}
 
     with embeddings and proxies at unit length and no bias. "Classification is a Strong Baseline
-    for Deep Metric Learning" (BMVC 2019), Eq. 5; with a ``class_sampler`` the sum runs over a
-    sample of classes, its section 4.3.
+    for Deep Metric Learning" (BMVC 2019), Eq. 5; with a ``class_sampler`` the sum is over sampled
+    classes, as in section 4.3.
 
-    It equals PML's loss of this name (whose checkpoints it loads), and adds what every proxy loss
-    here has: class sampling, chunks of classes, and float32 inside.
+    It equals PML's loss of the same name (whose checkpoints it loads), and adds class sampling,
+    chunks of classes, and computation in float32.
 
     Args:
         num_classes: Number of classes C.
@@ -63,7 +63,7 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         if prefix + "W" in state_dict:
-            # A checkpoint of PML's loss: its weights lie the other way, its temperature is no part.
+            # A checkpoint of PML's loss: its weights are transposed, and it has no temperature.
             state_dict[prefix + "proxies"] = state_dict.pop(prefix + "W").t()
             state_dict.setdefault(prefix + "_extra_state", self.get_extra_state())
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -16,22 +16,23 @@ from .._shared.numerics import projections, unit_vectors
 
 
 class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
-    r"""Probability of the own proxy under a softmax over squared distances of scaled unit vectors.
+    r"""Softmax cross-entropy over squared distances between embeddings and proxies of length s.
 
     .. math::
         L = \frac{1}{N} \sum_i -\ln \frac{e^{-|s \hat x_i - s \hat p_{y_i}|^2}}
         {\sum_{j} e^{-|s \hat x_i - s \hat p_j|^2}}
 
     "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis" (ECCV 2020),
-    Eq. 6 with temperature 1 / s^2. It equals a softmax over cosines times 2 s^2, which is how it
-    is computed and what ``get_logits`` returns, and PML's ``ProxyNCALoss(softmax_scale=s**2)`` as
-    long as that one does not underflow (it drops such samples).
+    Eq. 6 with temperature 1 / s^2. It equals a softmax over cosines times 2 s^2, which is how it is
+    computed (``get_logits`` returns these). It also equals PML's
+    ``ProxyNCALoss(softmax_scale=s**2)``, except that PML drops samples whose probability
+    underflows.
 
     Args:
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
-        scale: s, multiplies both unit vectors; can change by phase. The paper's temperature 1/9
-            is s = 3.
+        scale: s, the length of scaled embeddings and proxies; can change by phase. The paper's
+            temperature 1/9 is s = 3.
         **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
             ``weight_init_func`` (default: normal, std 1/8, as the authors), ...
 
@@ -56,5 +57,5 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         return unit_vectors(embeddings)
 
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
-        """Return -|s x - s p|^2 of unit vectors plus 2 s^2, a constant: shape (N, C)."""
+        """Return -|s x - s p|^2 plus the constant 2 s^2, for unit vectors x and p: shape (N, C)."""
         return projections(2 * self.scale**2 * x, p)

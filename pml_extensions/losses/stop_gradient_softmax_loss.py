@@ -29,7 +29,7 @@ SmoothingConvention = Literal["official", "torch"]
 
 
 class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
-    r"""Softmax cross-entropy joined by a cosine loss that sees the class weights as constants.
+    r"""Softmax cross-entropy plus a cosine loss without gradient for the class weights.
 
     .. math::
         L = CE_\epsilon(W f) + \beta \, \frac{1}{N} \sum_i \mathrm{softplus}\Big(
@@ -38,14 +38,13 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     where :math:`\bar W` is W without gradient and the first term uses neither normalisation nor
     bias. "Stop-Gradient Softmax Loss for Deep Metric Learning" (AAAI 2023), Eq. 6 (second
-    term), Eq. 7 and 10 (sum). The second term joins only while the first one, averaged over the
-    batch and with its label smoothing, is at most ``join_threshold``; it starts near
-    ln(num_classes). When torch.distributed runs, training averages that value over all ranks, so
-    that they agree.
+    term), Eq. 7 and 10 (sum). The second term is added only while the first one, averaged over the
+    batch and with label smoothing, is at most ``join_threshold``; it starts near ln(num_classes).
+    With torch.distributed, training averages that value over all ranks, so that they agree.
 
-    The reducer gets both terms as sub-losses of each sample, ``softmax_loss`` and
-    ``stop_gradient_loss`` (with beta; zero while it waits), and the loss is their sum. Both come
-    out of one product of embeddings and class weights.
+    Both terms are sub-losses with one entry per sample, ``softmax_loss`` and ``stop_gradient_loss``
+    (multiplied by beta; zero while it is not added), and the loss is their sum. Both are computed
+    from one product of embeddings and class weights.
 
     Args:
         num_classes: Number of classes C.
@@ -56,15 +55,16 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
             authors' code has 0.4 for CUB and Cars and 0.1 for SOP and In-Shop.
         smoothing_convention: ``"official"`` gives each other class eps/(C-1), ``"torch"`` gives
             every class eps/C.
-        join_threshold: Largest first term at which the second joins; None: always.
-        join_threshold_from: ``"zero"`` (the paper) or ``"entropy"``: the threshold counts from
-            the least value that label smoothing allows, the entropy of the smoothed labels over
-            the classes of the step, and so means the same for any smoothing and number of them.
-        join_mode: ``"per_batch"`` decides anew for each batch (the authors' code), ``"latch"``
-            stays joined after the first time in training, ``"always"`` never waits.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler`` (label smoothing is then spread
-            over the sampled classes), ``softmax``, PML's ``reducer``, ``weight_init_func``
-            (default: normal, std 0.001), ...
+        join_threshold: Largest value of the first term for which the second is added; None: always.
+        join_threshold_from: What the threshold is compared with: ``"zero"``: the first term (the
+            paper); ``"entropy"``: the first term minus its lower bound, the entropy of the smoothed
+            labels over the classes of the step, so that one threshold fits any label smoothing and
+            number of classes.
+        join_mode: ``"per_batch"`` decides for each batch (the authors' code), ``"latch"`` always
+            adds the second term once it was added in training, ``"always"`` ignores the threshold.
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler`` (label smoothing is then
+            distributed over the sampled classes), ``softmax``, PML's ``reducer``,
+            ``weight_init_func`` (default: normal, std 0.001), ...
 
     Raises:
         ValueError: An argument is out of range.
@@ -111,7 +111,7 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         )
 
     def get_default_weight_init_func(self) -> c_f.TorchInitWrapper:
-        """Return the authors' initialisation; zeros would leave the cosines without direction."""
+        """Return the authors' initialisation (of zero vectors the cosines would be undefined)."""
         return c_f.TorchInitWrapper(torch.nn.init.normal_, std=0.001)
 
     def _target(self, num_classes: int) -> tuple[float, float]:
@@ -124,18 +124,19 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         return 1 - eps + eps / num_classes, eps / num_classes
 
     def _entropy(self, num_classes: int) -> float:
-        """Return the entropy of a smoothed label, which the first term cannot fall below."""
+        """Return the entropy of a smoothed label, the lower bound of the first term."""
         own, other = self._target(num_classes)
         return -sum(
             count * p * math.log(p) for count, p in ((1, own), (num_classes - 1, other)) if p
         )
 
     def _warn_if_never_joined(self) -> None:
+        """Warn if the first term, because of label smoothing, cannot reach the threshold."""
         sampler = self.class_sampler
         fewest = sampler.fewest(self.num_classes) if sampler else self.num_classes
         entropy = self._entropy(fewest)
-        waits_in_vain = self.join_threshold_from == "zero" and entropy >= self.join_threshold
-        if self.join_mode != "always" and waits_in_vain:
+        unreachable = self.join_threshold_from == "zero" and entropy >= self.join_threshold
+        if self.join_mode != "always" and unreachable:
             warnings.warn(
                 f"label_smoothing={self.label_smoothing} keeps the softmax term above "
                 f"{entropy:.3f}, so with join_threshold={self.join_threshold} the stop-gradient "
@@ -148,18 +149,18 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         return f @ w.t()
 
     def _both_logits(self, f: Tensor, w: Tensor) -> Tensor:
-        """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), of one product."""
-        # Filled on the device; torch.compile hands no number that changes to a function.
+        """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), from one product."""
+        # A tensor made on the device: under torch.compile a custom function takes no dynamic float.
         both: Tensor = _BothLogits.apply(f, w, f.new_full((), self.gamma))[0]
         return both
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return each sub-loss of the samples, shape (N,), by name."""
+        """Return the sub-losses by name, each of shape (N,)."""
         y, (w,) = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self._both_logits, embeddings, (w,), y)
         (z, cosine), (others, cosine_others) = sums.own, sums.others
         own, other = self._target(len(w))
-        # ln sum_j e^{z_j} = z_y + softplus(others - z_y), less the mean logit under the target.
+        # ln sum_j e^{z_j} = z_y + softplus(others - z_y), minus the mean logit under the target.
         softmax = softplus(others - z) + (1 - own + other) * z - other * sums.total[0]
         stop_gradient = self.beta * softplus((cosine_others - cosine) / self.gamma)
         joined = self._gate(softmax.detach(), len(w))
@@ -170,7 +171,7 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     @torch.no_grad()
     def _gate(self, softmax: Tensor, num_classes: int) -> Tensor:
-        """Return whether the stop-gradient term joins, as a tensor so that no device waits."""
+        """Return whether to add the second term, as a tensor to avoid a synchronisation."""
         if self.join_mode == "always":
             return torch.ones((), dtype=torch.bool, device=softmax.device)
         least = self._entropy(num_classes) if self.join_threshold_from == "entropy" else 0.0
@@ -182,21 +183,22 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         return self.joined.to(now.device)
 
     def _mean_over_ranks(self, values: Tensor) -> Tensor:
-        # Filled on the device: a number that is copied there (new_tensor) makes the host wait.
+        # new_full is filled on the device; new_tensor would copy and synchronise.
         total = torch.stack((values.sum(), values.new_full((), len(values))))
-        # Only in training: a loss may be evaluated on one rank, where the others never answer.
+        # Only in training: if one rank evaluates a loss alone, all_reduce would wait for ever.
         if self.training and world_size() > 1:
             torch.distributed.all_reduce(total)
         return total[0] / total[1]
 
 
 def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:
-    units = (plain_unit_vectors(one)[0] for one in (f, w.detach()))
-    return (torch.stack((f @ w.t(), gamma * next(units) @ next(units).t())),)
+    """Return the result of ``_BothLogits`` from plain operations."""
+    unit_f, unit_w = (plain_unit_vectors(vectors)[0] for vectors in (f, w.detach()))
+    return (torch.stack((f @ w.t(), gamma * unit_f @ unit_w.t())),)
 
 
 class _BothLogits(Fused):
-    """W f and gamma cos(W, f): one product in each direction, and no copies of the matrix."""
+    """W f and gamma cos(W, f), with one product in forward and no copy of the logits."""
 
     @staticmethod
     def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
@@ -210,8 +212,8 @@ class _BothLogits(Fused):
     @differentiable_as(_plain_logits)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         f, w, _, z, scale, inverse = ctx.saved_tensors
-        of_product, of_cosine = grads[0]
-        along = (of_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()
-        both = (of_cosine * inverse).mul_(scale).add_(of_product)
+        grad_product, grad_cosine = grads[0]
+        radial = (grad_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()
+        grad = (grad_cosine * inverse).mul_(scale).add_(grad_product)
         with without_autocast(f):
-            return (both @ w).addcmul_(along, f, value=-1), of_product.t() @ f, None
+            return (grad @ w).addcmul_(radial, f, value=-1), grad_product.t() @ f, None

@@ -30,27 +30,26 @@ _WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")
 
 
 class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
-    r"""Softmax over Euclidean distances to proxies, with the own-class distance warped.
+    r"""Softmax over Euclidean distances to proxies, with a warped distance to the own class.
 
     .. math::
         L = \frac{1}{N} \sum_i -\ln \frac{e^{-s f_1(t_{i y_i})}}
         {e^{-s f_1(t_{i y_i})} + \sum_{j \ne y_i} e^{-s f_2(t_{ij})}}, \qquad t_{ij} = |e_i - p_j|
 
-    with neither embeddings nor proxies normalised; :math:`f_1` is
-    :func:`~pml_extensions.functional.warp_own_distance` and :math:`f_2(t) = t` unless others are
-    plugged in. "Realigned Softmax Warping for Deep Metric Learning", Eq. 7 and 8; k1 = k2 = 1 is
-    its plain softmax, Eq. 4. The gradient inside alpha is by design not the derivative of the
-    value, so line searches and gradient checks do not apply.
+    without normalising embeddings or proxies. By default :math:`f_1` is
+    :func:`~pml_extensions.functional.warps.warp_own_distance` and :math:`f_2(t) = t`. "Realigned
+    Softmax Warping for Deep Metric Learning", Eq. 7 and 8; k1 = k2 = 1 is its plain softmax, Eq. 4.
+    The gradient inside alpha is by design not the derivative of the value, so line searches and
+    gradient checks do not apply.
 
-    The distances to the own proxy and to all that are near (on a CPU up to 128 of each embedding,
-    on a GPU and under torch.compile the nearest eight) are direct differences. The rest comes from
-    a matrix product, relative to the mean of the batch's own proxies.
+    For precision, the distances to the own proxy and to the nearest proxies (on a CPU up to 128 for
+    each embedding, on a GPU and under torch.compile eight) are computed from differences. The other
+    distances come from a matrix product, relative to the mean of the batch's own proxies.
 
-    Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
-    statistic ``mean_own_distance`` shows it.
+    With some warps distances grow without bound (Table III); the statistic ``mean_own_distance``
+    of PML's ``collect_stats=True`` shows it.
 
-    ``get_logits`` returns :math:`-s f_2(t_{ij})`: f1 needs the label, and concerns the own class
-    only.
+    ``get_logits`` returns :math:`-s f_2(t_{ij})` for all classes, because f1 needs the label.
 
     Args:
         num_classes: Number of classes C.
@@ -59,9 +58,9 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         k1: Slope of the own distance inside alpha, in theory below 1; can change by phase.
         k2: Slope of the own distance outside alpha, in theory above 1; can change by phase.
         delta_multiplier: m, weight of the gradient-free part inside alpha. The warp is continuous
-            at 1 only; the authors' best runs have 1.3 to 1.5; can change by phase.
+            only for m = 1; the authors' best runs have 1.3 to 1.5; can change by phase.
         scale: s, multiplies all distances (the authors' "Temp"); can change by phase.
-        own_warp: Function f1 of distances, element by element, in place of alpha, k1, k2 and
+        own_warp: Elementwise function f1 of distances, instead of alpha, k1, k2 and
             ``delta_multiplier``. ``pml_extensions.functional`` has those of the paper's Table III:
             ``Power(2)``, ``Power(0.5)``, ``Power(1.5)``, ``Scaled(0.97)``, ``Piecewise(...)``.
         other_warp: Function f2; None is t.
@@ -129,7 +128,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
 
     def _checked(self, values: Any) -> dict[str, float]:
         checked = super()._checked(values)
-        # The paper's own ablation leaves this range, so it is a warning and no error.
+        # A warning and no error, because the paper's own ablation leaves this range.
         if checked.get("k1", 0) > 1 or checked.get("k2", 1) < 1:
             warnings.warn(
                 "the warp's theory holds for k1 <= 1 <= k2, but got "
@@ -144,16 +143,16 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         return c_f.TorchInitWrapper(torch.nn.init.kaiming_normal_, mode="fan_out")
 
     def logits(self, e: Tensor, p: Tensor, origin: Tensor | None = None) -> Tensor:
-        """Return -s f2(t) of all pairs, shape (N, C); distances are taken around ``origin``."""
+        """Return -s f2(t) of all pairs, shape (N, C); ``origin`` is subtracted before products."""
         origin = p.detach().mean(dim=0) if origin is None else origin
         t: Tensor = _ClassDistances.apply(e, p, origin)[0]
         return -self.scale * (t if self.other_warp is None else self.other_warp(t))
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return each sub-loss of the samples, shape (N,), by name."""
+        """Return the sub-losses by name, each of shape (N,)."""
         y, (p,) = self.classes(embeddings, labels, self.proxies)
-        # Distances do not change by a shift, and near the origin the product keeps its digits. Not
-        # the mean of the embeddings: a single one far off would cost all others theirs.
+        # Distances do not change under a shift, and near the origin the product is more precise.
+        # The mean of the embeddings would not do: one outlier would cost all others precision.
         logits = partial(self.logits, origin=p.detach()[y].mean(dim=0))
         sums = self.softmax.sums(logits, embeddings, (p,), y)
         t = paired_distances(embeddings, sums.rows[0])
@@ -168,9 +167,9 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
 
 
 class _ClassDistances(Fused):
-    """|e_i - p_j|, shape (N, C): by a product around an origin, but to the near ones directly.
+    """|e_i - p_j|, shape (N, C), from a matrix product; from differences for near proxies.
 
-    No shifted proxies are kept.
+    ``origin`` is subtracted before the product. The shifted proxies are not saved for backward.
     """
 
     @staticmethod
@@ -187,23 +186,23 @@ class _ClassDistances(Fused):
     @differentiable_as(lambda e, p, origin: (pairwise_distances(e, p),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         e, p, origin, t, near = ctx.saved_tensors
-        per_length = (grads[0] / t).masked_fill_(t == 0, 0.0)
-        pull = per_length.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
-        per_length.scatter_(1, near, 0.0)
+        scaled_grad = (grads[0] / t).masked_fill_(t == 0, 0.0)
+        near_grad = scaled_grad.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
+        scaled_grad.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
         with without_autocast(e):
-            grad_e = (per_length.sum(dim=1, keepdim=True) * x).addmm_(per_length, c, alpha=-1)
-            grad_p = c.mul_(per_length.sum(dim=0).unsqueeze(1))
-            grad_p.addmm_(per_length.t(), x, alpha=-1)
-        grad_p.index_add_(0, near.flatten(), pull.flatten(0, 1), alpha=-1)
-        return grad_e.add_(pull.sum(dim=1)), grad_p, None
+            grad_e = (scaled_grad.sum(dim=1, keepdim=True) * x).addmm_(scaled_grad, c, alpha=-1)
+            grad_p = c.mul_(scaled_grad.sum(dim=0).unsqueeze(1))
+            grad_p.addmm_(scaled_grad.t(), x, alpha=-1)
+        grad_p.index_add_(0, near.flatten(), near_grad.flatten(0, 1), alpha=-1)
+        return grad_e.add_(near_grad.sum(dim=1)), grad_p, None
 
 
 def _near(t: Tensor, bound: Tensor) -> Tensor:
-    """Return positions of each row's smallest, shape (N, k): all below ``bound`` if k lets them.
+    """Return the columns of the k smallest distances of each row, shape (N, k).
 
-    On a CPU k is as large as they need, up to 128. On a GPU, and under torch.compile, a shape may
-    not depend on values: 8.
+    On a CPU k grows, up to 128, until all distances below ``bound`` are included. On a GPU and
+    under torch.compile, where a shape should not depend on values, k is 8.
     """
     if t.device.type != "cpu" or torch.compiler.is_compiling():
         return _nearest(t, 8)
@@ -219,23 +218,23 @@ def _squared_lengths(x: Tensor) -> Tensor:
 
 
 def _nearest(t: Tensor, k: int) -> Tensor:
-    """Return the positions of the k smallest of each row, shape (N, k), or of all if k is too many.
+    """Return the columns of the min(k, C) smallest values of each row of ``t``, shape (N, C).
 
-    On a CPU torch's own takes a hundred times as long as ``amin``; here it sees blocks only.
+    On a CPU ``topk`` takes a hundred times as long as ``amin``. So the columns are split into
+    blocks, and only the k blocks with the smallest minima are searched.
     """
     width = t.shape[1]
     block = min(64, width)
-    whole = width - width % block
-    least = [t[:, :whole].unflatten(1, (-1, block)).amin(dim=2)]
-    if whole < width:
-        least.append(t[:, whole:].amin(dim=1, keepdim=True))
-    first = _smallest(torch.cat(least, dim=1), k) * block
-    positions = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
-    candidates = t.gather(1, positions.clamp_max(width - 1)).masked_fill(
-        positions >= width, torch.inf
-    )
-    return positions.gather(1, _smallest(candidates, min(k, width)))
+    full = width - width % block
+    minima = [t[:, :full].unflatten(1, (-1, block)).amin(dim=2)]
+    if full < width:
+        minima.append(t[:, full:].amin(dim=1, keepdim=True))
+    first = _smallest(torch.cat(minima, dim=1), k) * block
+    columns = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
+    candidates = t.gather(1, columns.clamp_max(width - 1)).masked_fill(columns >= width, torch.inf)
+    return columns.gather(1, _smallest(candidates, min(k, width)))
 
 
 def _smallest(t: Tensor, k: int) -> Tensor:
+    """Return the columns of the min(k, C) smallest values of each row."""
     return t.topk(min(k, t.shape[1]), largest=False).indices

@@ -1,4 +1,4 @@
-"""What the papers put on, and take off, a trunk: poolings, normalisations, embedders, heads."""
+"""Layers between trunk and loss, as in the papers: pooling, normalisation, embedders, heads."""
 
 from pml_extensions.modules.embedding import (
     BinaryEmbedding,

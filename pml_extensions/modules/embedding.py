@@ -1,4 +1,4 @@
-"""The last layer of a network, and binary codes of what it returns."""
+"""The last layer of a network, and binary codes of embeddings."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ def embedder(
     init: Literal["default", "kaiming_fan_out"] = "default",
     skip_if_equal: bool = False,
 ) -> nn.Linear | nn.Identity:
-    """Return the last linear layer, initialised as a paper does it.
+    """Return the last linear layer, initialised as in the papers.
 
     Args:
         in_features: Width of the head's vectors.
         embedding_size: Width of the embeddings.
         bias: Whether the layer has a bias.
-        init: ``"default"``: torch's. ``"kaiming_fan_out"``: weights normal with standard deviation
-            sqrt(2 / embedding_size), bias 0 (authors' code of SGSL, HIST, and of Realigned Softmax
-            Warping for CUB and Cars). It makes embeddings about five times longer.
-        skip_if_equal: Return an identity if no change of width is needed (NormSoftmax, SGSL).
+        init: ``"default"``: torch's initialisation. ``"kaiming_fan_out"``: weights normal with
+            standard deviation sqrt(2 / embedding_size), bias 0 (authors' code of SGSL, HIST, and of
+            Realigned Softmax Warping for CUB and Cars), which makes embeddings about five times
+            longer.
+        skip_if_equal: Return an identity if both widths are equal (NormSoftmax, SGSL).
 
     Returns:
         The layer, (N, in_features) -> (N, embedding_size).
@@ -52,23 +53,23 @@ def embedder(
 
 
 class MLPEmbedder(nn.Sequential):
-    """A multilayer perceptron in place of the last linear layer, or that layer behind a dropout.
+    """A multilayer perceptron that replaces the last linear layer.
 
     Each of the ``layers`` linear layers is preceded by a dropout; all but the last are followed by
     a normalisation and a ReLU, as in projection heads ("A Simple Framework for Contrastive Learning
-    of Visual Representations", section 3). Its options are in its state, so that a saved network
-    can be built again from the file alone.
+    of Visual Representations", section 3). The options are part of the state dictionary, so a saved
+    network can be rebuilt from its file.
 
     Args:
         in_features: Width of the head's vectors.
         embedding_size: Width of the embeddings.
         layers: Number of linear layers, at least 1.
-        hidden_size: Width of the layers between.
+        hidden_size: Width of the hidden layers.
         hidden_normalization: ``"none"``, ``"batch_norm"`` or ``"layer_norm"``, with scale and
             shift.
         dropout: Probability of setting an input of a linear layer to 0.
-        bias: Whether the last layer has a bias; those between always have one.
-        init: Of the last layer, see :func:`embedder`.
+        bias: Whether the last layer has a bias; hidden layers always have one.
+        init: Initialisation of the last layer, see :func:`embedder`.
 
     Shape: (N, in_features) -> (N, embedding_size).
 
@@ -110,23 +111,25 @@ class MLPEmbedder(nn.Sequential):
         }
 
     def get_extra_state(self) -> Tensor:
-        """Return the options that decide what the state is of, as the bytes of a JSON text."""
+        """Return the options as the bytes of a JSON text."""
         return torch.tensor(list(json.dumps(self.options).encode()), dtype=torch.uint8)
 
     @staticmethod
     def read_options(state: Tensor | dict[str, Any]) -> dict[str, Any]:
-        """Return the options of a state; older files hold them as they are."""
+        """Return the options in an extra state; older files store them as a dict."""
         return dict(json.loads(bytes(state.tolist())) if isinstance(state, Tensor) else state)
 
     def set_extra_state(self, state: Any) -> None:
-        """Refuse the state of another perceptron.
+        """Check that a checkpoint has the same options.
 
         Raises:
-            ValueError: The options differ in more than the dropout.
+            ValueError: An option other than ``dropout`` differs.
         """
-        state = self.read_options(state)
-        if {**state, "dropout": 0} != {**self.options, "dropout": 0}:
-            raise ValueError(f"this is the state of a perceptron of {state}, not {self.options}.")
+        options = self.read_options(state)
+        if {**options, "dropout": 0} != {**self.options, "dropout": 0}:
+            raise ValueError(
+                f"the checkpoint is the state of a perceptron with {options}, not {self.options}."
+            )
 
 
 _NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
@@ -137,28 +140,31 @@ _NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def principal_components(features: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Return the mean (F,) of features (N, F) and their first components (size, F), by sklearn."""
+    """Return the mean, shape (F,), and first principal components, shape (size, F), of features.
+
+    ``features`` has shape (N, F); the components are computed by scikit-learn.
+    """
     from sklearn.decomposition import PCA
 
     checks.require_squares(features, "features")
-    fitted = PCA(size, random_state=0).fit(features.cpu().numpy())
+    pca = PCA(size, random_state=0).fit(features.cpu().numpy())
     mean, components = (
-        torch.from_numpy(part).to(features) for part in (fitted.mean_, fitted.components_)
+        torch.from_numpy(array).to(features) for array in (pca.mean_, pca.components_)
     )
     return mean, components
 
 
 @torch.no_grad()
 def start_from_pca(layer: nn.Linear, features: Tensor) -> None:
-    """Make a linear layer the projection onto the principal components of what enters it.
+    """Initialise a linear layer as the projection onto the principal components of its inputs.
 
     Args:
         layer: (N, in_features) -> (N, embedding_size), changed in place; its bias, if it has one,
             centres the features.
-        features: float, shape (N, in_features), whose components are taken.
+        features: Inputs of the layer, floating point, shape (N, in_features).
 
     Raises:
-        ValueError: There are fewer features, or vectors, than components.
+        ValueError: N or in_features is smaller than embedding_size.
     """
     size = layer.out_features
     if min(features.shape) < size:
@@ -167,7 +173,7 @@ def start_from_pca(layer: nn.Linear, features: Tensor) -> None:
             f"principal components, but the embedding has {size} dimensions."
         )
     mean, components = principal_components(features, size)
-    # The sign of a component is arbitrary: that of its largest entry is made positive.
+    # The sign of a component is arbitrary; make its largest entry positive.
     largest = components.abs().argmax(dim=1, keepdim=True)
     components = components * components.gather(1, largest).sign()
     layer.weight.copy_(components)
@@ -176,14 +182,14 @@ def start_from_pca(layer: nn.Linear, features: Tensor) -> None:
 
 
 class BinaryEmbedding(nn.Module):
-    """One bit per dimension: value > 0, strictly.
+    """Binary code of an embedding: one bit per dimension, 1 if the value is above 0.
 
-    "Classification is a Strong Baseline for Deep Metric Learning", sections 6.3 and 6.6. Needs
-    values centred at zero, as LayerNorm gives them; scaling a vector changes no bit, NaN gives 0.
+    "Classification is a Strong Baseline for Deep Metric Learning", sections 6.3 and 6.6. Values
+    should be centred at zero, as after LayerNorm. Scaling a vector changes no bit; NaN gives 0.
 
     Args:
-        pack: Pack eight bits a byte, the first dimension lowest, as faiss does; the last byte is
-            filled with zeros. Ready for ``faiss.IndexBinaryFlat(8 * bytes)``.
+        pack: Pack eight bits into a byte, the first dimension in the lowest bit, as
+            ``faiss.IndexBinaryFlat(8 * bytes)`` expects; the last byte is padded with zeros.
 
     Shape: (N, D) -> bool (N, D), or packed uint8 (N, ceil(D / 8)).
     """
@@ -197,9 +203,9 @@ class BinaryEmbedding(nn.Module):
         if not self.pack:
             return bits
         octets = F.pad(bits.int(), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
-        # ONNX has neither shifts nor sums of bytes.
-        places = 2 ** torch.arange(8, dtype=torch.int32, device=bits.device)
-        return (octets * places).sum(dim=-1).to(torch.uint8)
+        # As a sum of int32, because ONNX has neither shifts nor sums of bytes.
+        powers = 2 ** torch.arange(8, dtype=torch.int32, device=bits.device)
+        return (octets * powers).sum(dim=-1).to(torch.uint8)
 
     def extra_repr(self) -> str:
         return f"pack={self.pack}"

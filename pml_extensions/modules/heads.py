@@ -1,6 +1,6 @@
 """The heads of the papers, by name.
 
-Sources: [paper] printed, [code] read in the authors' code, [ours] decided by neither.
+Sources are marked [paper], [code] (the authors' code) or [ours] (neither of them says).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Parts = dict[str, nn.Module]
 
 
 def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequential:
-    """Return a paper's head: what stands between the trunk and the loss.
+    """Return a paper's head: the layers between the trunk and the loss.
 
     Args:
         preset: One of :data:`HEAD_PRESETS`.
-        in_channels: Channels C of the trunk's maps (2048 for ResNet-50).
+        in_channels: Number of channels C of the trunk's feature maps (2048 for ResNet-50).
         embedding_size: Width D of the embeddings.
 
     Returns:
@@ -47,7 +47,7 @@ def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequent
 
 
 def _sgsl(in_channels: int, embedding_size: int, scale: bool) -> Parts:
-    # [code] layer before the neck, without bias; [paper] silent on where the 512 come from.
+    # [code] a linear layer without bias before the neck; [paper] does not mention it.
     layer = embedder(
         in_channels, embedding_size, bias=False, init="kaiming_fan_out", skip_if_equal=True
     )
@@ -69,7 +69,7 @@ def _heated_up_softmax(in_channels: int, embedding_size: int) -> Parts:
 
 
 def _heated_up_softmax_bn(in_channels: int, embedding_size: int, shift: bool = False) -> Parts:
-    # [code] eps and momentum of TensorFlow's slim.
+    # [code] the default eps and momentum of TensorFlow's slim.
     neck = BatchNormNeck(embedding_size, scale=False, shift=shift, eps=1e-3, momentum=0.05)
     return {**_heated_up_softmax(in_channels, embedding_size), "neck": neck}
 
@@ -114,7 +114,7 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
         partial(_sgsl, scale=True),
     ),
     "sgsl_paper": (
-        "The same with a BN that learns nothing [paper of Stop-Gradient Softmax Loss].",
+        "sgsl_official with a BN without scale and shift [paper of Stop-Gradient Softmax Loss].",
         partial(_sgsl, scale=False),
     ),
     "normalized_softmax": (
@@ -128,26 +128,26 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
         _heated_up_softmax,
     ),
     "heated_up_softmax_bn": (
-        "The same and a BN that learns nothing, which the loss then leaves out; what its BN "
-        "variants retrieve with [paper of Heated-Up Softmax Embedding].",
+        "heated_up_softmax and a BN without scale and shift, which the loss then leaves out; its "
+        "output is used for retrieval in the BN variants [paper of Heated-Up Softmax Embedding].",
         _heated_up_softmax_bn,
     ),
     "heated_up_softmax_bn_official": (
-        "The same with a BN that learns a shift [code of Heated-Up Softmax Embedding].",
+        "heated_up_softmax_bn with a learned shift [code of Heated-Up Softmax Embedding].",
         partial(_heated_up_softmax_bn, shift=True),
     ),
     "grad_ml": (
-        "Average pooling, linear layer, unit length [ours: the GradML paper prints no head, its "
-        "settings are those of a code base that has this one].",
+        "Average pooling, linear layer, unit length [ours: the GradML paper specifies no head, but "
+        "the code base whose settings it uses has this one].",
         _grad_ml,
     ),
     "warped_softmax": (
-        "Max plus average pooling, LayerNorm without affine, linear layer of kaiming fan-out "
+        "Max plus average pooling, LayerNorm without affine, linear layer with Kaiming fan-out "
         "initialisation [code of Realigned Softmax Warping for CUB and Cars].",
         _warped_softmax,
     ),
     "warped_softmax_sop": (
-        "The same with torch's initialisation [code of Realigned Softmax Warping for SOP].",
+        "warped_softmax with torch's initialisation [code of Realigned Softmax Warping for SOP].",
         _warped_softmax_sop,
     ),
     "proxy_nca_plus_plus": (
@@ -155,11 +155,11 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
         _proxy_nca_plus_plus,
     ),
     "hist": (
-        "Max plus average pooling, linear layer of kaiming fan-out initialisation, LayerNorm "
+        "Max plus average pooling, linear layer with Kaiming fan-out initialisation, LayerNorm "
         "without affine on the embedding [code of HIST].",
         _hist,
     ),
 }
 
-#: Names of the papers' heads, each with one sentence on what it is and where it is from.
+#: Name of each head -> one sentence with its layers and its source.
 HEAD_PRESETS: dict[str, str] = {name: text for name, (text, _) in _PRESETS.items()}

@@ -1,4 +1,4 @@
-"""Normalisations of heads that torch does not have as a module."""
+"""Normalisation layers for heads that torch has no module for."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pml_extensions.functional import unit_vectors, without_autocast
 
 
 class BatchNormNeck(nn.BatchNorm1d):
-    """Batch normalisation with scale and shift chosen apart, for vectors and for maps.
+    """Batch normalisation of vectors or maps, with scale and shift as separate options.
 
     "Stop-Gradient Softmax Loss for Deep Metric Learning": ``scale=False, shift=False`` in the
-    paper, ``scale=True, shift=False`` in the authors' code (a bias frozen at 0). The output is what
-    they retrieve with.
+    paper, ``scale=True, shift=False`` in the authors' code (a bias frozen at 0). They use its
+    output for retrieval.
 
-    A training batch with one value a channel has no variance: it is normalised by the running
-    statistics, which stay as they are. Everything else is torch's: running statistics, momentum,
-    conversion to SyncBatchNorm.
+    A training batch with a single value per channel has no variance: it is normalised with the
+    running statistics and does not update them. Everything else is inherited from torch: running
+    statistics, momentum, conversion to SyncBatchNorm.
 
     Args:
         num_features: Number of channels C.
         scale: Learn a factor per channel, initially 1.
-        shift: Learn a term per channel, initially 0.
+        shift: Learn an offset per channel, initially 0.
         eps: Added to the variance.
-        momentum: Weight of a new batch in the running statistics; None: their cumulative average.
+        momentum: Weight of a new batch in the running statistics; None: cumulative average.
 
     Shape: (N, C) or (N, C, H, W) -> the same.
 
@@ -53,7 +53,7 @@ class BatchNormNeck(nn.BatchNorm1d):
         self.affine = scale or shift
 
     def reset_parameters(self) -> None:
-        """Set scale to 1, shift to 0, and forget the statistics."""
+        """Reset the scale to 1, the shift to 0, and the running statistics."""
         self.reset_running_stats()
         if self.weight is not None:
             nn.init.ones_(self.weight)
@@ -83,14 +83,14 @@ class BatchNormNeck(nn.BatchNorm1d):
 
 
 class ContinuousBNReLU(nn.Sequential):
-    """n modules of BN (with scale and shift, as in a trunk) and ReLU, put before the neck's BN.
+    """n pairs of BN (with scale and shift, as in a trunk) and ReLU, to be put before the neck.
 
-    "Stop-Gradient Softmax Loss for Deep Metric Learning", Fig. 4: 0 is the plain head, and more of
-    them only do harm. No code of the authors' for it is public.
+    "Stop-Gradient Softmax Loss for Deep Metric Learning", Fig. 4: n = 0 is the plain head, and
+    larger n gives worse results. The authors have published no code for it.
 
     Args:
-        n: Number of modules, at least 0. The figure's -1 is done to the trunk, by
-            :func:`~pml_extensions.modules.remove_last_bn_relu`.
+        n: Number of pairs, at least 0. For n = -1 of the figure, call
+            :func:`~pml_extensions.modules.remove_last_bn_relu` on the trunk.
         num_features: Number of channels C.
 
     Shape: (N, C) or (N, C, H, W) -> the same.
@@ -110,7 +110,7 @@ class ContinuousBNReLU(nn.Sequential):
 class UnitLength(nn.Module):
     """Scales each vector to length 1; a zero vector stays zero and gets zero gradient.
 
-    Shape: (..., D) -> (..., D), float32 (float64 if the input is), whatever autocast does.
+    Shape: (..., D) -> (..., D), float32 (float64 for float64 input), also under autocast.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Global poolings of feature maps to vectors; vectors pass through, being pooled already."""
+"""Global pooling of feature maps to vectors; inputs that are vectors are returned unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pml_extensions._shared.numerics import at_least_float32
 
 
 class _GlobalPooling(nn.Module):
-    """Takes maps (N, C, H, W) to vectors (N, C), and vectors (N, C) to themselves."""
+    """Pools maps (N, C, H, W) to vectors (N, C), and returns vectors (N, C) unchanged."""
 
     def forward(self, maps: Tensor) -> Tensor:
         if maps.ndim == 2:
@@ -18,7 +18,7 @@ class _GlobalPooling(nn.Module):
         if maps.ndim != 4 or 0 in maps.shape[2:]:
             raise ValueError(
                 "pooling takes maps (N, C, H, W) or pooled vectors (N, C), but got shape "
-                f"{tuple(maps.shape)}; for tokens (N, T, C) put TokenPooling() before it."
+                f"{tuple(maps.shape)}; for tokens (N, T, C), add TokenPooling() before it."
             )
         return self._pool(maps)
 
@@ -29,7 +29,7 @@ class _GlobalPooling(nn.Module):
 class AveragePooling(_GlobalPooling):
     """Mean over all positions.
 
-    Shape: (N, C, H, W) -> (N, C); (N, C) is returned as it is.
+    Shape: (N, C, H, W) -> (N, C); (N, C) is returned unchanged.
     """
 
     def _pool(self, maps: Tensor) -> Tensor:
@@ -37,9 +37,9 @@ class AveragePooling(_GlobalPooling):
 
 
 class MaxPooling(_GlobalPooling):
-    """Maximum over all positions; positions that share it share its gradient.
+    """Maximum over all positions; if several are equal, the gradient is split between them.
 
-    Shape: (N, C, H, W) -> (N, C); (N, C) is returned as it is.
+    Shape: (N, C, H, W) -> (N, C); (N, C) is returned unchanged.
     """
 
     def _pool(self, maps: Tensor) -> Tensor:
@@ -49,9 +49,9 @@ class MaxPooling(_GlobalPooling):
 class MaxAveragePooling(_GlobalPooling):
     """Sum of the mean and the maximum over all positions.
 
-    The pooling of HIST and of "Realigned Softmax Warping for Deep Metric Learning".
+    Used by HIST and by "Realigned Softmax Warping for Deep Metric Learning".
 
-    Shape: (N, C, H, W) -> (N, C); (N, C) is returned as it is.
+    Shape: (N, C, H, W) -> (N, C); (N, C) is returned unchanged.
     """
 
     def _pool(self, maps: Tensor) -> Tensor:
@@ -59,28 +59,28 @@ class MaxAveragePooling(_GlobalPooling):
 
 
 class GeneralizedMeanPooling(_GlobalPooling):
-    r"""Generalised mean (GeM): the average at p = 1, the maximum as p grows.
+    r"""Generalised mean (GeM): the mean for p = 1, approaching the maximum as p grows.
 
     .. math:: \Big(\frac{1}{HW} \sum_{h,w} \max(x_{hw}, \epsilon)^p\Big)^{1/p}
 
     "Fine-tuning CNN Image Retrieval with No Human Annotation", Eq. 3; p = 3 in "Stop-Gradient
-    Softmax Loss for Deep Metric Learning". **The clamp at eps is itself a ReLU**: negative
-    activations are cut and get no gradient, also behind a trunk whose last ReLU was removed.
+    Softmax Loss for Deep Metric Learning". **The clamp at eps acts as a ReLU**: negative
+    activations are clamped and get no gradient, even if the trunk's last ReLU was removed.
 
-    Computed in float32 (float64 for float64 maps) whatever the dtype and autocast, and relative to
-    the largest activation, so that no power under- or overflows.
+    Computed in float32 (float64 for float64 maps), also under autocast, and relative to the
+    largest activation, so that powers neither underflow nor overflow.
 
     Args:
         p: Exponent, greater than 0.
-        learn_p: Make ``p`` a parameter. Nothing keeps it positive: give it a small learning rate
-            and no weight decay.
-        eps: Lowest activation; with ``signed`` the share of the largest to which the size of a
-            smaller activation other than zero is raised, and below which a mean of powers counts
-            as zero.
-        signed: Our extension, of no paper: :math:`\mathrm{sign}(x)|x|^p` and the same root, with
-            no ReLU. Its gradient is large where negative and positive activations cancel.
+        learn_p: Make ``p`` a parameter. Nothing keeps it positive: use a small learning rate and
+            no weight decay.
+        eps: Lower bound of activations. With ``signed`` it is relative to the largest absolute
+            activation: smaller nonzero activations are raised to it in absolute value, and a mean
+            of powers below it counts as zero.
+        signed: Our own extension: :math:`\mathrm{sign}(x)|x|^p` and the corresponding root, without
+            the clamp at 0. Its gradient is large where negative and positive activations cancel.
 
-    Shape: (N, C, H, W) -> (N, C), of the maps' dtype; (N, C) is returned as it is.
+    Shape: (N, C, H, W) -> (N, C), in the dtype of the maps; (N, C) is returned unchanged.
 
     Raises:
         ValueError: An argument is out of range.
@@ -103,7 +103,7 @@ class GeneralizedMeanPooling(_GlobalPooling):
 
     def _mean(self, x: Tensor, p: Tensor | float) -> Tensor:
         x = x.clamp(min=self.eps)
-        # The mean is homogeneous in x, so its derivative by this divisor is zero.
+        # Scaling by a constant cancels out, so ``largest`` needs no gradient.
         largest = x.detach().amax(dim=(2, 3), keepdim=True)
         return (x / largest).pow(p).mean(dim=(2, 3)).pow(1 / p) * largest.flatten(1)
 
@@ -121,20 +121,19 @@ class GeneralizedMeanPooling(_GlobalPooling):
 
 
 class TokenPooling(nn.Module):
-    """Vectors of a transformer's tokens: the class token, or a pooling of those of patches.
+    """Pools the tokens of a transformer: the class token, or a pooling of the patch tokens.
 
-    ``nn.Sequential(trunk, TokenPooling(), build_head(...))`` gives any head a transformer.
+    ``nn.Sequential(trunk, TokenPooling(), build_head(...))`` combines a transformer with any head.
 
     Args:
-        pooling: Of the patches, such as ``AveragePooling()`` or ``GeneralizedMeanPooling()``;
-            None: the first token, which is the class token, alone.
-        prefix: How many tokens stand before those of patches: 1 is the class token, more are
-            registers.
+        pooling: Pooling of the patch tokens, such as ``AveragePooling()`` or
+            ``GeneralizedMeanPooling()``; None: the first token (the class token).
+        prefix: Number of tokens before the patch tokens: the class token and register tokens.
 
     Shape: (N, T, C) -> (N, C).
 
     Raises:
-        ValueError: The shape is another one, or there are no patches.
+        ValueError: The shape is wrong, or there are no patch tokens.
     """
 
     def __init__(self, pooling: nn.Module | None = None, prefix: int = 1) -> None:

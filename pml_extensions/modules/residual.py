@@ -11,33 +11,33 @@ from pml_extensions._shared import checks
 Trunk = TypeVar("Trunk", bound=nn.Module)
 
 _TORCHVISION, _TIMM = "torchvision.models.resnet", "timm.models.resnet"
-#: Forward of the block -> its number of convolutions, each with a BN of the same number.
+#: Qualified name of a block's forward -> its number of convolutions (conv1, bn1, conv2, ...).
 _DEPTHS = {"BasicBlock.forward": 2, "Bottleneck.forward": 3}
 
 
 def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "paper") -> Trunk:
-    """Remove the last BN and ReLU of a ResNet (RBR), because a BN neck follows.
+    """Remove the last BN and ReLU of a ResNet, for use with a BN neck.
 
     "Stop-Gradient Softmax Loss for Deep Metric Learning", section "Remove the Last BN-ReLU".
-    Load the pretrained weights BEFORE: the parameters of the removed BN leave the ``state_dict``;
-    all other keys stay as they are.
+    Load pretrained weights before calling it: the parameters of the removed BN are no longer in the
+    ``state_dict``; all other keys are unchanged.
 
-    The paper and its code differ. torchvision's block has one ReLU module for all its
-    activations, and the authors' code replaces that module: their last block is left without any.
+    The paper and its code differ. torchvision's block uses one ReLU module for all its activations,
+    and the authors' code replaces that module, so their last block has no activation at all.
 
     Args:
         trunk: A ResNet, ResNeXt or Wide ResNet of torchvision, or a model of timm's ``ResNet``
-            with its BasicBlock or Bottleneck (SE, ECA, anti-aliasing and drop path included);
-            cut, wrapped or with another ``fc`` as you like. Changed in place.
-        mode: ``"paper"``: without the BN after the last convolution and the ReLU after the
-            addition. ``"official"``: without that BN and all activations of the last block, as in
-            the authors' code (there for ResNet-50; other depths by analogy).
+            with its BasicBlock or Bottleneck (SE, ECA, anti-aliasing and drop path included). It
+            may be truncated, wrapped or have another ``fc``. Changed in place.
+        mode: ``"paper"`` removes the BN after the last convolution and the ReLU after the addition.
+            ``"official"`` removes that BN and all activations of the last block, as in the authors'
+            code (for ResNet-50; other depths by analogy).
 
     Returns:
         The same trunk.
 
     Raises:
-        ValueError: ``trunk`` is another network, or was treated before.
+        ValueError: ``trunk`` is not such a network, or its BN was removed before.
     """
     official = checks.one_of("mode", mode, ("paper", "official")) == "official"
     block = _last_block(trunk)
@@ -49,8 +49,8 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     elif official:
         names.append("relu")
     else:
-        # The ReLU is still needed inside, so the forward must change. A new class, as torch's
-        # parametrizations do it, keeps hooks, names and references to the block.
+        # The block's inner activations use the same ReLU module, so its forward must change.
+        # Replacing the class, as torch's parametrizations do, keeps hooks and references.
         block.__class__ = _BasicBlock if last == 2 else _Bottleneck
     for name in names:
         setattr(block, name, nn.Identity().train(block.training))
@@ -84,7 +84,7 @@ class _Bottleneck(_BasicBlock):
 
 
 def _depth(module: nn.Module) -> int:
-    """Return how many convolutions this residual block has, and 0 if its forward is not known."""
+    """Return the number of convolutions of a residual block, or 0 for any other module."""
     if isinstance(module, _BasicBlock):
         return 3 if isinstance(module, _Bottleneck) else 2
     forward = type(module).forward
@@ -94,38 +94,40 @@ def _depth(module: nn.Module) -> int:
 
 
 def _last_block(trunk: nn.Module) -> nn.Module:
-    takes = (
-        "remove_last_bn_relu takes one ResNet made of torchvision's or timm's BasicBlock or "
+    """Return the last residual block of a ResNet, or raise ValueError for another network."""
+    message = (
+        "remove_last_bn_relu takes one ResNet built of torchvision's or timm's BasicBlock or "
         f"Bottleneck, but got {type(trunk).__name__}"
     )
     if not isinstance(trunk, nn.Module):
-        raise ValueError(f"{takes}.")
+        raise ValueError(f"{message}.")
     modules = list(trunk.modules())
     blocks = [module for module in modules if _depth(module)]
     if not blocks:
         raise ValueError(
-            f"{takes}, which has no such block; put torch.nn.Identity() in the place of its last "
-            "BN and ReLU yourself."
+            f"{message}, which has no such block; replace its last BN and ReLU by "
+            "torch.nn.Identity() instead."
         )
-    inside = {part for block in blocks for part in block.modules()}
-    later = set(modules[modules.index(blocks[0]) :]) - inside
-    if any(isinstance(module, nn.Conv2d) for module in later):
+    in_blocks = {part for block in blocks for part in block.modules()}
+    outside = set(modules[modules.index(blocks[0]) :]) - in_blocks
+    if any(isinstance(module, nn.Conv2d) for module in outside):
         raise ValueError(
-            f"{takes}, in which other convolutions stand between or after such blocks, so that "
-            "none is the last; give it the ResNet alone."
+            f"{message}, which has other convolutions between or after such blocks, so its last "
+            "block is not known; pass the ResNet alone."
         )
     return blocks[-1]
 
 
 def _check_normalization(norm: nn.Module, name: str) -> None:
+    """Raise ValueError unless ``norm`` is a batch normalisation."""
     if isinstance(norm, nn.Identity):
         raise ValueError(
             f"remove_last_bn_relu takes a ResNet with its last BN, but {name} of the last block "
             "is Identity; call it once."
         )
-    # By name, because frozen variants are no subclasses of torch's.
+    # Compared by name, because frozen variants are no subclasses of torch's BatchNorm.
     if "batchnorm" not in type(norm).__name__.lower():
         raise ValueError(
             f"remove_last_bn_relu takes a ResNet with batch normalisation, but {name} of the last "
-            f"block is {type(norm).__name__}; remove it yourself if that is meant."
+            f"block is {type(norm).__name__}; replace it by torch.nn.Identity() if intended."
         )

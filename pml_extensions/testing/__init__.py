@@ -1,11 +1,11 @@
-"""Contract tests for losses: subclass one class, give it one method, get all the tests.
+"""Contract tests for losses: subclass a contract and define ``make_loss`` to get all its tests.
 
-Needs pytest. ``docs/testing_a_loss.md`` shows how.
+Needs pytest. See ``docs/testing_a_loss.md``.
 """
 
 import pytest
 
-# Before the modules are imported, so that their failures show the compared values.
+# Must come before the imports; then failed assertions show the compared values.
 for name in ("_batches", "_case", "_precision", "_reduction", "_training"):
     pytest.register_assert_rewrite(f"{__name__}.{name}")
 for name in ("phase_contract", "proxy_loss_contract"):

@@ -1,4 +1,4 @@
-"""What all contracts know of the loss under test, and how it opts out of a check."""
+"""The base class of all contracts: the loss under test, test batches, and opting out of checks."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class LossCase:
         """Return a new loss.
 
         Args:
-            **kwargs: PML's ``reducer``, ``embedding_regularizer``, ``weight_init_func``, ...; hand
+            **kwargs: PML's ``reducer``, ``embedding_regularizer``, ``weight_init_func``, ...; pass
                 them to the constructor.
         """
         raise NotImplementedError("make_loss(self, **kwargs) must return a new loss.")
 
     def make_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
-        """Return the optimizer of the checks that train; sparse gradients need another one."""
+        """Return the optimizer for checks that train; override it for sparse gradients."""
         return torch.optim.Adam(parameters, lr=0.01)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -60,11 +60,12 @@ class LossCase:
 
     @pytest.fixture(autouse=True)
     def _opt_out(self, request: pytest.FixtureRequest) -> None:
+        """Skip the check, or expect it to fail, as its docstring and the class say."""
         rank_failures(request.config)
         doc = described(type(self), request.node.name)
-        needed = re.search(r"For losses with ``(\w+)``", doc)
-        if needed and not hasattr(self.make_loss(), needed[1]):
-            pytest.skip(f"does not apply to a loss without {needed[1]}")
+        required = re.search(r"For losses with ``(\w+)``", doc)
+        if required and not hasattr(self.make_loss(), required[1]):
+            pytest.skip(f"does not apply to a loss without {required[1]}")
         for name in (request.node.name, request.node.name.partition("[")[0]):
             if name in self.exempt:
                 pytest.skip(self.exempt[name])
@@ -73,23 +74,23 @@ class LossCase:
                 request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
 
     def seeded_loss(self, **kwargs: Any) -> Any:
-        """Return a new loss on the device, always with the same random numbers."""
+        """Return a new loss on the device, initialised with the same seed each time."""
         torch.manual_seed(0)
         return self.make_loss(**kwargs).to(self.device)
 
     def batch(self, dtype: torch.dtype = torch.float32, n: int = 20) -> tuple[Tensor, Tensor]:
-        """Return the same ``n`` normal embeddings each time, and labels that go round."""
+        """Return ``n`` normal embeddings, the same each time, and labels 0, 1, ..., 0, 1, ..."""
         generator = torch.Generator().manual_seed(1)
         x = torch.randn(n, self.embedding_size, generator=generator, dtype=torch.float64)
         labels = torch.arange(n) % self.num_classes
         return x.to(self.device, dtype).requires_grad_(), labels.to(self.device)
 
     def scaled_loss(self, **kwargs: Any) -> ScaledLoss:
-        """Return a new loss behind the smallest network."""
+        """Return a new loss with a minimal network."""
         return ScaledLoss(self.seeded_loss(**kwargs), self.embedding_size).to(self.device)
 
     def value(self, x: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the value of a new loss made with ``kwargs``."""
+        """Return the value of a new loss that is made with ``kwargs``."""
         return call(self.seeded_loss(**kwargs), x, labels, *args)
 
     def raw(self, x: Tensor, labels: Tensor, *args: Any) -> Raw:
@@ -97,7 +98,7 @@ class LossCase:
         return call(self.seeded_loss(reducer=reducers.DoNothingReducer()), x, labels, *args)
 
     def same(self, actual: Any, expected: Any, message: str | None = None) -> None:
-        """Fail unless both are equal within the tolerances."""
+        """Assert that both are equal within the tolerances."""
 
         def explain(text: str) -> str:
             return text if message is None else f"{message}: {text}"
@@ -108,7 +109,7 @@ class LossCase:
 
 
 def call(loss: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a loss with the global random numbers at the same state each time."""
+    """Call a loss with the same global seed each time."""
     torch.manual_seed(1)
     return loss(*args, **kwargs)
 
@@ -116,10 +117,10 @@ def call(loss: Any, *args: Any, **kwargs: Any) -> Any:
 def gradients(
     loss: Any, x: Tensor, labels: Tensor, *args: Any, autocast: bool = False
 ) -> dict[str, Tensor]:
-    """Return the value, and what one backward pass adds to each gradient, by name."""
+    """Return the value and the gradients of embeddings and parameters, by name."""
     loss.zero_grad(set_to_none=True)
     leaf = x.detach().clone().requires_grad_()
-    # The backward pass stays outside, as PyTorch advises.
+    # The backward pass runs outside of autocast, as PyTorch recommends.
     with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=autocast):
         value = call(loss, leaf, labels, *args)
     value.backward()
@@ -128,13 +129,13 @@ def gradients(
 
 
 def parameter_gradients(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return copies of the gradients of the parameters, dense, those without left out."""
-    found = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
-    return {name: (g.to_dense() if g.is_sparse else g.clone()) for name, g in found.items()}
+    """Return dense copies of the gradients of all parameters that have one, by name."""
+    grads = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    return {name: (g.to_dense() if g.is_sparse else g.clone()) for name, g in grads.items()}
 
 
 class ScaledLoss(torch.nn.Module):
-    """The smallest network with a loss: one weight for each dimension."""
+    """A minimal network and a loss: it multiplies each dimension by one weight."""
 
     def __init__(self, loss: Any, embedding_size: int) -> None:
         super().__init__()

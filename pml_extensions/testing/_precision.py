@@ -1,4 +1,4 @@
-"""A loss in low precision, in double precision and under autocast."""
+"""Checks of a loss in low precision, in double precision and under autocast."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from pml_extensions.testing._case import LossCase, gradients
 
 
 class PrecisionChecks(LossCase):
-    """The loss computes in float32 at least, and its parameters keep their type."""
+    """The loss computes in float32 at least, and its parameters keep their dtype."""
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
     def test_low_precision_embeddings_are_computed_in_float32(self, dtype: torch.dtype) -> None:
-        """The value is that of the same numbers in float32; only the gradient is cast back.
+        """The value equals that of the same embeddings in float32; the gradient is cast back.
 
-        Convention: of half-precision embeddings a value has three digits, or none.
+        Convention: with half-precision embeddings the value has three correct digits, or none.
         """
         x, labels = self.batch(dtype)
         loss = self.seeded_loss()
         before = {name: p.dtype for name, p in loss.named_parameters()}
-        found = gradients(loss, x, labels)
+        actual = gradients(loss, x, labels)
         exact = gradients(self.seeded_loss(), x.detach().float(), labels)
         assert {name: p.dtype for name, p in loss.named_parameters()} == before
         assert all(p.grad is None or p.grad.dtype == p.dtype for p in loss.parameters())
-        assert found["embeddings"].dtype == dtype
-        assert found["value"].dtype == torch.float32
+        assert actual["embeddings"].dtype == dtype
+        assert actual["value"].dtype == torch.float32
         torch.testing.assert_close(
-            found["value"], exact["value"], rtol=self.low_precision_rtol, atol=0
+            actual["value"], exact["value"], rtol=self.low_precision_rtol, atol=0
         )
 
     def test_double_precision_is_computed_in_double(self) -> None:
         """float64 embeddings give a float64 value, also with float32 parameters.
 
-        Convention: float64 embeddings fail or lose digits.
+        Convention: float64 embeddings fail or lose precision.
         """
         x, labels = self.batch(torch.float64)
-        found = gradients(self.seeded_loss(), x, labels)
+        actual = gradients(self.seeded_loss(), x, labels)
         single = gradients(self.seeded_loss(), x.detach().float(), labels)
-        assert found["value"].dtype == found["embeddings"].dtype == torch.float64
-        self.same(found["value"].float(), single["value"])
+        assert actual["value"].dtype == actual["embeddings"].dtype == torch.float64
+        self.same(actual["value"].float(), single["value"])
 
     def test_autocast_changes_nothing(self) -> None:
-        """float32 embeddings inside autocast give the value and gradients of those outside.
+        """Under autocast, float32 embeddings give the same value and gradients as without it.
 
-        Convention: inside of torch.autocast the loss has three digits; call it outside.
+        Convention: under torch.autocast the loss has three correct digits; call it outside.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
-        found = gradients(loss, x, labels, autocast=True)
+        actual = gradients(loss, x, labels, autocast=True)
         expected = gradients(self.seeded_loss(), x, labels)
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
         assert all(p.dtype == torch.float32 for p in loss.parameters())
 
     @pytest.mark.parametrize(
@@ -59,9 +59,9 @@ class PrecisionChecks(LossCase):
         ids=["bfloat16", "float16", "float32", "float64"],
     )
     def test_an_optimizer_steps_after_any_dtype(self, dtype: torch.dtype) -> None:
-        """A step between two of float32 neither fails nor changes a parameter's type.
+        """A step in any dtype, between float32 steps, works and keeps the dtype of parameters.
 
-        Convention: a batch of another float type ends the training.
+        Convention: a batch of another dtype ends the training.
         """
         model = self.scaled_loss()
         optimizer = self.make_optimizer(model.parameters())

@@ -1,4 +1,4 @@
-"""What a failed check costs, and the failures of a run in the order of that."""
+"""A pytest plugin that says what each failed check means, and sorts failures by severity."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 NAME = "pml_extensions.testing"
-#: How bad a failure is: what is learned is wrong; or a habit of PML or PyTorch is not kept.
+#: Severity of a failure: training goes wrong, or a convention of PML or PyTorch is broken.
 LEVELS = ("Wrong result", "Convention")
 
-#: Cases that cost something else than the rest of their check.
+#: Cases whose failure means something else than that of the other cases of their check.
 CASES = {
     "test_degenerate_batches_are_finite[empty]": "a batch that a filter emptied is NaN or fails",
     "test_degenerate_batches_are_finite[float16_extremes]": "half-precision embeddings overflow",
@@ -19,27 +19,32 @@ CASES = {
 
 
 def rank_failures(config: pytest.Config) -> None:
-    """Have this run of pytest say what failed checks cost, from the first check on."""
+    """Register the plugin in this run of pytest, once."""
     if not config.pluginmanager.has_plugin(NAME):
         config.pluginmanager.register(_Ranking(), NAME)
 
 
 def described(cls: type, name: str) -> str:
-    """The docstring of a check, of the nearest class that has one."""
+    """Return the docstring of a check, from the first class of the MRO that has one."""
     checks = (vars(base).get(name.partition("[")[0]) for base in cls.__mro__)
     return next((check.__doc__ for check in checks if check and check.__doc__), name)
 
 
-def cost_of(cls: type, name: str) -> tuple[str, str]:
-    """The level of a check, and what its failure costs: the last paragraph of its docstring."""
+def consequence_of(cls: type, name: str) -> tuple[str, str]:
+    """Return the severity of a failed check and its consequence.
+
+    Both are in the last paragraph of the check's docstring, as in "Convention: ... is ignored."
+    """
     paragraphs = described(cls, name).split("\n\n")
-    level, _, cost = " ".join(paragraphs[-1].split()).partition(": ")
+    level, _, consequence = " ".join(paragraphs[-1].split()).partition(": ")
     if name in CASES:
         return LEVELS[1], CASES[name]
-    return (level, cost) if level in LEVELS else (LEVELS[0], paragraphs[0])
+    return (level, consequence) if level in LEVELS else (LEVELS[0], paragraphs[0])
 
 
 class _Ranking:
+    """The plugin: it shortens the report of a failure, and adds a summary by severity."""
+
     def __init__(self) -> None:
         self._failed: dict[str, list[str]] = {level: [] for level in LEVELS}
 
@@ -50,11 +55,11 @@ class _Ranking:
         cls: Any = getattr(item, "cls", None)
         if not (report.failed and call.excinfo and hasattr(cls, "known_failures")):
             return
-        level, cost = cost_of(cls, item.name)
-        self._failed[level].append(f"{report.nodeid.partition('::')[2]}: {cost}")
+        level, consequence = consequence_of(cls, item.name)
+        self._failed[level].append(f"{report.nodeid.partition('::')[2]}: {consequence}")
         if item.config.option.tbstyle == "auto":
-            said = " ".join(call.excinfo.exconly().partition("\n +")[0].split())
-            report.longrepr = f"{level}: {cost}\n{said[:300]}"
+            error = " ".join(call.excinfo.exconly().partition("\n +")[0].split())
+            report.longrepr = f"{level}: {consequence}\n{error[:300]}"
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         for level, failed in self._failed.items():

@@ -1,4 +1,4 @@
-"""A loss and PML's orthogonal parts: reducers, regularizers, miners, MultipleLosses."""
+"""Checks of a loss with PML's reducers, regularizers, miners and MultipleLosses."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from torch import Tensor
 
 from pml_extensions.testing._case import LossCase, call
 
-#: Number of index tensors of each of PML's reduction types; 0: one tensor that is no tuple.
+#: Number of index tensors for each of PML's reduction types; 0: a tensor instead of a tuple.
 INDICES = {"element": 0, "pos_pair": 2, "neg_pair": 2, "triplet": 3}
 
 
 class ReductionChecks(LossCase):
-    """The loss dictionary is what reducers act on, and each option of PML has its effect."""
+    """The loss dictionary is valid for reducers, and each option of PML has an effect."""
 
     def test_sub_losses_are_declared(self) -> None:
-        """PML replaces the user's reducer, without a word, for a sub-loss that is not declared.
+        """``sub_loss_names`` lists all sub-losses; for others PML silently ignores the reducer.
 
         For losses with ``sub_loss_names``.
 
-        Convention: PML ignores the reducer for sub-losses that are not declared.
+        Convention: PML ignores the reducer for sub-losses that are not listed.
         """
         x, labels = self.batch()
         raw = self.raw(x, labels)
@@ -47,7 +47,7 @@ class ReductionChecks(LossCase):
 
     @pytest.mark.parametrize("name", ["mean", "sum", "threshold", "per_anchor", "class_weighted"])
     def test_reducers_see_the_entries(self, name: str) -> None:
-        """Each of PML's reducers gives what plain loops make of the entries.
+        """The value with each of PML's reducers equals that of plain loops over the entries.
 
         For losses with ``sub_loss_names``.
 
@@ -96,11 +96,11 @@ class ReductionChecks(LossCase):
         self.same(regularized, self.value(x, labels) + 0.3 * x.norm(dim=1).mean())
 
     def test_works_with_a_miner_and_in_multiple_losses(self) -> None:
-        """Mined pairs are taken, and MultipleLosses gives the weighted sum.
+        """The loss accepts mined pairs, and MultipleLosses returns the weighted sum.
 
         For losses with ``sub_loss_names``.
 
-        Convention: no miner or MultipleLosses can be used.
+        Convention: miners or MultipleLosses cannot be used.
         """
         x, labels = self.batch()
         mined = miners.MultiSimilarityMiner()(x.detach(), labels)
@@ -118,6 +118,7 @@ def _has_entries(sub_loss: dict[str, Any]) -> bool:
 
 
 def _check_indices(name: str, sub_loss: dict[str, Any], batch_size: int) -> None:
+    """Assert that reduction type and indices of a sub-loss are valid for PML."""
     losses, kind = sub_loss["losses"], sub_loss["reduction_type"]
     if kind == "already_reduced":
         assert not isinstance(losses, Tensor) or losses.numel() == 1
@@ -141,6 +142,7 @@ def _reduced(
 ) -> float:
     if not _has_entries(sub_loss):
         return float(sub_loss["losses"])
+    """Return the value of a sub-loss as the reducer ``name`` should give it."""
     kind, indices = sub_loss["reduction_type"], sub_loss["indices"]
     values = sub_loss["losses"].tolist()
     anchors = (indices[0] if INDICES[kind] else indices).tolist()
@@ -154,7 +156,7 @@ def _mean(values: list[float]) -> float:
 
 
 def _per_anchor(values: list[float], anchors: list[int], batch_size: int) -> float:
-    """Mean over all samples of the mean of the entries whose anchor they are."""
+    """Return the mean over all samples of the mean over the entries of each anchor."""
     return _mean(
         [
             _mean([v for v, anchor in zip(values, anchors, strict=True) if anchor == sample])

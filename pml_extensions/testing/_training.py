@@ -1,4 +1,4 @@
-"""A loss in training: gradients, copies, checkpoints, trainers, compilation."""
+"""Checks of a loss in training: gradients, copies, checkpoints, trainers, compilation."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pml_extensions.testing._case import (
 
 
 class TrainingChecks(LossCase):
-    """Gradients are right and add up, and a loss resumed is the loss that was stopped."""
+    """Gradients are correct and accumulate, and a resumed loss equals the saved one."""
 
     def test_gradient_of_embeddings_is_the_derivative(self) -> None:
         """Backward agrees with finite differences in float64.
 
-        Wrong result: the network learns something else.
+        Wrong result: the network is trained with another gradient than that of the loss.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
@@ -35,11 +35,11 @@ class TrainingChecks(LossCase):
         )
 
     def test_second_derivatives_are_right_or_refused(self) -> None:
-        """Finite differences in float64 agree with the derivative of a gradient penalty, if any.
+        """The derivative of a gradient penalty agrees with finite differences, or raises an error.
 
-        ``once_differentiable`` does not refuse it where the gradient that comes in is a constant.
+        ``once_differentiable`` does not raise an error if the incoming gradient is a constant.
 
-        Wrong result: a gradient penalty trains with another gradient than its own.
+        Wrong result: a gradient penalty is trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
@@ -54,18 +54,18 @@ class TrainingChecks(LossCase):
 
         step = 1e-6 * x.detach().roll(1)
         try:
-            found = penalty(x, True)
-            # Cut off from x without a word, it would count as a constant in a sum of losses.
-            slope = torch.autograd.grad(found, x)[0] if found.requires_grad else 0 * x
+            value = penalty(x, True)
+            # A penalty without gradient would silently be a constant in a sum of losses.
+            slope = torch.autograd.grad(value, x)[0] if value.requires_grad else 0 * x
         except RuntimeError:
             return
         change = penalty(x + step) - penalty(x - step)
         torch.testing.assert_close((2 * slope * step).sum(), change, rtol=1e-4, atol=1e-12)
 
     def test_backward_twice_gives_twice_the_gradient(self) -> None:
-        """Neither pass overwrites what it or the other one needs.
+        """A second backward pass through the same graph gives the same gradient again.
 
-        Wrong result: a gradient changes with the backward passes.
+        Wrong result: a second backward pass gives another gradient.
         """
         x, labels = self.batch()
         expected = gradients(self.seeded_loss(), x, labels)
@@ -80,27 +80,24 @@ class TrainingChecks(LossCase):
     def test_gradients_accumulate_over_batches(self) -> None:
         """Two batches before a step give the sum of their gradients.
 
-        Wrong result: accumulated gradients are not those of the batches.
+        Wrong result: accumulated gradients are not the sum of those of the batches.
         """
         x, labels = self.batch()
         batches = ((x.detach(), labels), (x.detach() * 0.5 + 0.1, labels.roll(1)))
-        apart, together = (
-            self.scaled_loss(),
-            self.scaled_loss(),
-        )
+        separate, accumulated = self.scaled_loss(), self.scaled_loss()
         sums: dict[str, Tensor] = {}
         for batch in batches:
-            apart.zero_grad()
-            call(apart, *batch).backward()
-            call(together, *batch).backward()
-            for name, gradient in parameter_gradients(apart).items():
+            separate.zero_grad()
+            call(separate, *batch).backward()
+            call(accumulated, *batch).backward()
+            for name, gradient in parameter_gradients(separate).items():
                 sums[name] = sums[name] + gradient if name in sums else gradient
-        self.same(parameter_gradients(together), sums)
+        self.same(parameter_gradients(accumulated), sums)
 
     def test_evaluation_changes_nothing(self) -> None:
-        """In ``eval`` mode and without gradients the loss has a value and keeps its state.
+        """In ``eval`` mode under ``no_grad`` the loss has a value and keeps its state.
 
-        Wrong result: looking at the validation loss changes the training.
+        Wrong result: computing the validation loss changes the training.
         """
         x, labels = self.batch()
         loss = self.seeded_loss().eval()
@@ -112,9 +109,9 @@ class TrainingChecks(LossCase):
         torch.testing.assert_close(dict(loss.state_dict()), before, rtol=0, atol=0)
 
     def test_copies_compute_the_same(self) -> None:
-        """``copy.deepcopy`` and pickle keep value and gradients, also after a batch.
+        """Copies by ``copy.deepcopy`` and pickle give the same value and gradients.
 
-        Convention: the loss cannot be copied or sent to a process.
+        Convention: the loss cannot be copied or sent to another process.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
@@ -125,7 +122,7 @@ class TrainingChecks(LossCase):
             self.same(gradients(other, x, labels), expected)
 
     def test_a_checkpoint_resumes_the_loss(self, tmp_path: Path) -> None:
-        """The state dictionary, loaded into a new loss, holds all that training has changed.
+        """A new loss with the loaded state dictionary gives the same value and gradients.
 
         Wrong result: a resumed training continues with another loss.
         """
@@ -147,7 +144,7 @@ class TrainingChecks(LossCase):
         return model.loss
 
     def test_a_pml_trainer_trains_an_epoch(self) -> None:
-        """``MetricLossOnly`` changes the network and each parameter of the loss.
+        """PML's ``MetricLossOnly`` trains the network and each parameter of the loss.
 
         For losses with ``sub_loss_names``.
 
@@ -180,23 +177,23 @@ class TrainingChecks(LossCase):
             assert not parameter.equal(before[name]), f"{name} was not trained"
 
     def test_compiling_changes_nothing(self) -> None:
-        """``torch.compile(fullgraph=True)`` keeps value and gradients, also after new phases.
+        """``torch.compile(fullgraph=True)`` keeps value and gradients, also after ``set_phase``.
 
         Convention: torch.compile(fullgraph=True) cannot be used.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
-        # All losses share PML's forward, and dynamo counts its recompilations.
+        # All losses share PML's forward, whose recompilations dynamo limits.
         torch._dynamo.reset()
         compiled: Any = torch.compile(
             copy.deepcopy(loss), fullgraph=True, backend=self.compile_backend
         )
-        # A number is a constant to the compiler until it changes, and then an input.
-        nearly = {name: 0.9 * value for name, value in self.phase.items()}
-        for phase in ({}, nearly, self.phase):
+        # The compiler treats a float as a constant until it changes, and then as an input.
+        intermediate = {name: 0.9 * value for name, value in self.phase.items()}
+        for phase in ({}, intermediate, self.phase):
             if phase:
                 loss.set_phase(**phase)
                 compiled.set_phase(**phase)
-            found = gradients(compiled, x, labels)
+            actual = gradients(compiled, x, labels)
             expected = gradients(loss, x, labels)
-            self.same({name.removeprefix("_orig_mod."): g for name, g in found.items()}, expected)
+            self.same({name.removeprefix("_orig_mod."): g for name, g in actual.items()}, expected)

@@ -1,4 +1,4 @@
-"""The contract of losses whose values change between the phases of a training."""
+"""The contract of losses whose hyper-parameters change between the phases of a training."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from pml_extensions.testing._case import LossCase, call
 
 
 class PhaseContract(LossCase):
-    """What a loss with ``set_phase`` owes to a run that is stopped and resumed.
+    """Checks of ``set_phase``, and of checkpoints after it.
 
-    To be added to another contract: ``class TestMyLoss(ProxyLossContract, PhaseContract)``.
+    Use it with another contract: ``class TestMyLoss(ProxyLossContract, PhaseContract)``.
 
     Attributes:
-        phase: A second phase: new values by name, which change the loss.
-        wrong_phase: A value that ``set_phase`` must refuse, by name.
+        phase: Arguments of ``set_phase`` that change the value of the loss.
+        wrong_phase: For each hyper-parameter, a value for which ``set_phase`` must raise
+            ValueError.
     """
 
     wrong_phase: ClassVar[Mapping[str, object]]
 
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:
-        """The values are in the state dictionary, exact, and need no gradient.
+        """The hyper-parameters are saved exactly in the state dictionary and need no gradient.
 
         Wrong result: a resumed training continues in another phase.
         """
@@ -34,7 +35,7 @@ class PhaseContract(LossCase):
         loss = self.seeded_loss()
         before = call(loss, x, labels)
         loss.set_phase(**self.phase)
-        # Saved first: some losses change their state with each batch.
+        # Saved before the call, because some losses change their state with each batch.
         torch.save(loss.state_dict(), tmp_path / "loss.pt")
         after = call(loss, x, labels)
         assert not torch.isclose(after, before)
@@ -42,13 +43,13 @@ class PhaseContract(LossCase):
         resumed.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
         torch.testing.assert_close(call(resumed, x, labels), after, rtol=0, atol=0)
         assert self.numbers(resumed) == self.phase
-        held = [getattr(resumed, name) for name in self.phase]
-        assert not any(isinstance(one, Tensor) and one.requires_grad for one in held)
+        values = [getattr(resumed, name) for name in self.phase]
+        assert not any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
     def test_unknown_phase_names_change_nothing(self) -> None:
-        """The names before the unknown one are not set either, and the known ones are listed.
+        """With an unknown name nothing is set, and the error lists the known names.
 
-        Convention: a misspelt name of a phase is found too late.
+        Convention: a misspelt name in set_phase is not noticed.
         """
         loss = self.make_loss()
         before = self.numbers(loss)
@@ -57,9 +58,9 @@ class PhaseContract(LossCase):
         assert self.numbers(loss) == before
 
     def test_wrong_phase_values_are_refused(self) -> None:
-        """The constructor's checks hold for a second phase as well.
+        """``set_phase`` raises ValueError for a value that is not allowed.
 
-        Convention: a wrong value of a phase is trained with.
+        Convention: training continues with an invalid value.
         """
         loss = self.make_loss()
         for name, wrong in self.wrong_phase.items():
@@ -69,9 +70,9 @@ class PhaseContract(LossCase):
             assert self.numbers(loss) == before
 
     def test_changing_the_precision_of_the_module_keeps_the_phase(self) -> None:
-        """``loss.bfloat16()`` rounds the weights, but not the values of the phase.
+        """``loss.bfloat16()`` rounds the weights, but not the hyper-parameters.
 
-        Convention: loss.half() rounds the phase.
+        Convention: loss.half() rounds the hyper-parameters.
         """
         loss = self.make_loss()
         loss.set_phase(**self.phase)
@@ -79,5 +80,5 @@ class PhaseContract(LossCase):
         assert self.numbers(loss) == self.phase
 
     def numbers(self, loss: Any) -> dict[str, float]:
-        """Return the values by name, which are numbers or tensors of one."""
+        """Return the hyper-parameters of the phase by name, as floats."""
         return {name: float(getattr(loss, name)) for name in self.phase}

@@ -1,4 +1,4 @@
-"""The contract of losses that hold a vector for each class."""
+"""The contract of losses with one learned vector (proxy) per class."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pml_extensions.testing.loss_contract import LossContract
 
 
 class ProxyLossContract(LossContract):
-    """What a loss with one proxy a class owes beyond :class:`LossContract`.
+    """The checks of :class:`LossContract`, and more for losses with one proxy per class.
 
     The proxies are expected as a parameter ``proxies`` of shape (num_classes, embedding_size);
-    override ``proxies`` where they are elsewhere.
+    override the method ``proxies`` if the loss stores them in another way.
     """
 
     def proxies(self, loss: Any) -> Tensor:
@@ -52,17 +52,19 @@ class ProxyLossContract(LossContract):
         assert (self.proxies(loss) == 0.25).all()
 
     def test_miner_weights_multiply_the_samples(self) -> None:
-        """A sample counts as often as a miner names it, relative to the one named most often.
+        """The weight of a sample is the number of its occurrences in the miner's indices.
+
+        Weights are divided by the largest one.
 
         For losses with ``sub_loss_names``.
 
-        Convention: miners do not weigh samples.
+        Convention: miners do not weight samples.
         """
         x, labels = self.batch()
-        named = ([0, 0], [5, 5], [1, 2])
+        mined = ([0, 0], [5, 5], [1, 2])
         weights = torch.zeros(len(x), device=x.device)
         weights[[0, 5]], weights[[1, 2]] = 1.0, 0.5
-        triplets = tuple(torch.tensor(index, device=x.device) for index in named)
+        triplets = tuple(torch.tensor(index, device=x.device) for index in mined)
         plain, weighted = self.raw(x, labels), self.raw(x, labels, triplets)
         per_sample = [name for name in plain if plain[name]["reduction_type"] == "element"]
         assert per_sample, "no sub-loss has an entry for each sample"
@@ -70,12 +72,11 @@ class ProxyLossContract(LossContract):
             self.same(weighted[name]["losses"], plain[name]["losses"] * weights, name)
 
     def test_samples_are_independent(self) -> None:
-        """The loss of a sample does not depend on the rest of the batch.
+        """The loss of a sample does not depend on the other samples of the batch.
 
-        Then DistributedDataParallel around the loss gives the gradient of the full batch; a loss
-        that is exempt from this needs ``DistributedLossWrapper``. A sub-loss that is already
-        reduced must be the mean of those of both halves of a batch, and one of pairs or triplets
-        depends on the rest by its nature.
+        Then the loss in DistributedDataParallel gets the gradient of the full batch; a loss that is
+        exempt from this check needs ``DistributedLossWrapper``. A sub-loss that is already reduced
+        must be the mean over both halves of a batch. Losses on pairs or triplets fail this check.
 
         For losses with ``sub_loss_names``.
 
@@ -84,33 +85,32 @@ class ProxyLossContract(LossContract):
         """
         x, labels = self.batch()
         half = len(x) // 2
-        parts = [slice(half), slice(half, 2 * half)]
-        whole = self.raw(x[: 2 * half], labels[: 2 * half])
-        halves = [self.raw(x[part], labels[part]) for part in parts]
-        for name, sub_loss in whole.items():
+        full = self.raw(x[: 2 * half], labels[: 2 * half])
+        rows = [slice(half), slice(half, 2 * half)]
+        halves = [self.raw(x[row], labels[row]) for row in rows]
+        for name, sub_loss in full.items():
             kind, losses = sub_loss["reduction_type"], sub_loss["losses"]
             assert kind in ("element", "already_reduced"), f"{name} has an entry for each {kind}"
-            found = [one[name]["losses"] for one in halves]
+            actual = [loss_dict[name]["losses"] for loss_dict in halves]
             if kind == "element":
-                self.same(torch.cat(found), losses, name)
-            elif isinstance(losses, Tensor):  # PML's zero, a plain number, is the same everywhere
-                self.same(torch.stack(found).mean(dim=0), losses, name)
+                self.same(torch.cat(actual), losses, name)
+            elif isinstance(losses, Tensor):  # PML's zero loss is a plain number
+                self.same(torch.stack(actual).mean(dim=0), losses, name)
 
     def test_embeddings_on_their_proxies_are_finite(self) -> None:
-        """Where distances vanish, gradients do not become infinite.
+        """Value and gradients are finite if embeddings equal their proxies.
 
-        Wrong result: weights become NaN as embeddings reach their proxies, where training takes
-        them.
+        Wrong result: weights become NaN when training brings embeddings onto their proxies.
         """
         loss = self.seeded_loss()
         labels = torch.arange(self.num_classes, device=self.device)
-        for part, tensor in gradients(loss, self.proxies(loss), labels).items():
-            assert tensor.isfinite().all(), f"{part} is not finite"
+        for name, tensor in gradients(loss, self.proxies(loss), labels).items():
+            assert tensor.isfinite().all(), f"{name} is not finite"
 
     def test_gradient_of_parameters_is_the_derivative(self) -> None:
         """Backward agrees with finite differences in float64, for each parameter.
 
-        Wrong result: the loss's parameters learn something else.
+        Wrong result: the loss's parameters are trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         loss = self.seeded_loss().double()
@@ -118,20 +118,20 @@ class ProxyLossContract(LossContract):
 
         def value(*parameters: Tensor) -> Any:
             torch.manual_seed(1)
-            given = dict(zip(names, parameters, strict=True))
-            buffers = {name: buffer.clone() for name, buffer in loss.named_buffers()}
-            return torch.func.functional_call(loss, {**given, **buffers}, (x.detach(), labels))
+            state = dict(zip(names, parameters, strict=True))
+            state |= {name: buffer.clone() for name, buffer in loss.named_buffers()}
+            return torch.func.functional_call(loss, state, (x.detach(), labels))
 
         torch.autograd.gradcheck(value, values, fast_mode=self.fast_gradcheck)
 
     @pytest.mark.parametrize("name", ["num_classes", "minus_1", "minus_100"])
     def test_labels_out_of_range_are_refused(self, name: str) -> None:
-        """No label without a proxy is taken silently, nor -100, which PyTorch may ignore.
+        """Labels without a proxy raise an error, also -100, which PyTorch ignores by default.
 
-        Convention: a wrong label is computed with.
+        Convention: wrong labels are accepted.
         """
         if self.device != "cpu":
-            pytest.skip("an invalid label stops an accelerator for good")
+            pytest.skip("a device-side assertion makes an accelerator unusable")
         x, labels = self.batch()
         wrong = labels.clone()
         wrong[4] = {"num_classes": self.num_classes, "minus_1": -1, "minus_100": -100}[name]
@@ -139,16 +139,18 @@ class ProxyLossContract(LossContract):
             self.seeded_loss()(x, wrong)
 
     def test_another_embedding_size_is_refused(self) -> None:
-        """Embeddings must have the size of the proxies.
+        """Embeddings of another dimension than the proxies raise an error.
 
-        Convention: a wrong size is computed with.
+        Convention: a wrong embedding size is accepted.
         """
         x, labels = self.batch()
         with pytest.raises(Refusal):
             self.seeded_loss()(x[:, :-1], labels)
 
     def test_sizes_are_recorded(self) -> None:
-        """PML records 0 for a name that a loss lists but never sets.
+        """``num_classes`` and ``embedding_size`` are recordable attributes of the loss.
+
+        PML records 0 for a name that a loss lists but never sets.
 
         For losses with ``add_to_recordable_attributes``.
 
@@ -160,7 +162,7 @@ class ProxyLossContract(LossContract):
             assert name in loss._record_these, f"{name} is not among the recordable attributes"
 
     def test_logits_are_larger_for_the_more_similar_class(self) -> None:
-        """``get_logits`` is largest for the own class on orthogonal proxies themselves.
+        """For embeddings equal to orthogonal proxies, the own class has the largest logit.
 
         For losses with ``get_logits``.
 
@@ -177,11 +179,11 @@ class ProxyLossContract(LossContract):
         assert logits[:usable].argmax(dim=1).tolist() == list(range(usable))
 
     def test_logits_are_float32_under_autocast(self) -> None:
-        """``get_logits`` loses no precision in mixed precision.
+        """``get_logits`` returns the same float32 logits under autocast as without it.
 
         For losses with ``get_logits``.
 
-        Convention: logits have three digits inside of torch.autocast.
+        Convention: under torch.autocast logits have three correct digits.
         """
         x, _ = self.batch()
         loss = self.seeded_loss()

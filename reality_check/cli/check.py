@@ -88,8 +88,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         f"{dataset.noun}s; fits"
     )
     own = with_trials(experiment).trained()
-    if found := copies(dataset, split_dataset(dataset, own.protocol.split).test):
-        print(f"copies: {found}")
+    if copied := copies(dataset, split_dataset(dataset, own.protocol.split).test):
+        print(f"copies: {copied}")
     check_packed(experiment, fingerprints(own, dataset), [], packs)
     for pack in packs:
         names = ", ".join(method.name for method in pack.experiment.methods)

@@ -11,7 +11,7 @@ from reality_check.utils.exit_status import DONE
 
 if TYPE_CHECKING:
     from reality_check.config.model import Model
-    from reality_check.launch.embed import Embedding
+    from reality_check.launch.embedding import Embedding
 
 _DETAILS = """\
 Embeds every sample of DATA once and writes a folder of .npy files: features,
@@ -29,7 +29,7 @@ examples:
 
 exit status: 0 written or already there, 2 an input cannot be used
 """
-#: Side of the crops where neither the user nor the weights say one.
+#: Side of the crops if neither the user nor the weights give one.
 _CROP = 224
 
 
@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.config.overrides import parse_override, set_value
     from reality_check.data import ImageSet, load_dataset
     from reality_check.data.source_images import described
-    from reality_check.launch.embed import embed_to_folder
+    from reality_check.launch.embedding import embed_to_folder
     from reality_check.utils.processes import keep_freed_memory
 
     plain = {"dataset": _dataset(options.data), "model": {}}
@@ -128,15 +128,15 @@ def run(options: argparse.Namespace) -> int:
 def _dataset(given: str) -> dict[str, Any]:
     from reality_check.config.named import dataset_of_path, expand
 
-    found: dict[str, Any] = expand(given, "dataset", "datasets", None)
-    is_folder = found["reader"] == "image_folder" and found == dataset_of_path(given)
-    return found | ({"size": 256} if is_folder else {})
+    dataset: dict[str, Any] = expand(given, "dataset", "datasets", None)
+    is_folder = dataset["reader"] == "image_folder" and dataset == dataset_of_path(given)
+    return dataset | ({"size": 256} if is_folder else {})
 
 
 def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
     from reality_check.config.messages import validate
     from reality_check.config.model import Model
-    from reality_check.launch.embed import Embedding
+    from reality_check.launch.embedding import Embedding
     from reality_check.training.prepared_experiment import pick_device
 
     weights = options.weights or ("none" if _is_own(options.trunk) else "imagenet")
@@ -154,7 +154,7 @@ def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
 
 
 def _crop_size(model: Model, data: Any) -> int | None:
-    """What the weights were evaluated with; else the images' own size, where that serves."""
+    """Return the crop that the weights were evaluated with, or None for the images' own size."""
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
@@ -164,7 +164,7 @@ def _crop_size(model: Model, data: Any) -> int | None:
 
 
 def _is_own(trunk: str) -> bool:
-    """Whether a trunk is ours or the user's, not one of a library."""
+    """Whether a trunk is this package's or the user's, not a library's."""
     from reality_check.models.own_trunks import OwnTrunk
     from reality_check.models.trunk_names import find_source
 

@@ -13,7 +13,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from reality_check.cli.tables import name_table, print_table
+from reality_check.cli.columns import name_table, print_table
 from reality_check.config import config_files, load_experiment
 from reality_check.config.classes import NAMESPACES, PLURALS, registered_names
 from reality_check.config.json_schema import json_schema
@@ -23,7 +23,7 @@ from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.deviations import against_reference, own_ranges
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest, one_line
@@ -33,8 +33,8 @@ _TRUNKS = "trunks"
 _SCHEMA = "schema"
 _PAPERS = "papers"
 _KINDS = {PLURALS[kind]: kind for kind in NAMESPACES}
-#: Trunks of this package with what their signatures and docstrings say (a test compares): they
-#: would have to be imported for it, with torch.
+#: Signatures and first docstring lines of this package's trunks, so that torch is not imported; a
+#: test compares them.
 OWN_TRUNKS = {
     "conv4": "width=32\n"
     "Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: a trunk for small images.",
@@ -44,7 +44,7 @@ OWN_TRUNKS = {
     "identity": "-\nReturns its input: for vectors, which need no trunk.",
 }
 _ARGUMENTS = "arguments of its own (and what it is)"
-#: Arguments that the harness gives.
+#: Arguments that the harness passes.
 _GIVEN = {"num_classes", "embedding_size", "channels"}
 
 
@@ -78,7 +78,8 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
     groups = [group for group in _GROUPS if name in config_files(group)]
     if not groups:
         words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, _SCHEMA]
-        known = [*words, *(one for group in _GROUPS for one in config_files(group)), *paper_files()]
+        named = itertools.chain.from_iterable(map(config_files, _GROUPS))
+        known = [*words, *named, *paper_files()]
         raise UsageError(
             f"there is nothing named {name!r} to show; write one of {', '.join(words)}, the name "
             "of an experiment or of what it names (reality-check show experiments, protocols ... "
@@ -96,7 +97,7 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
 
 
 def _summary(experiment: Experiment) -> Iterator[str]:
-    """What an experiment is, in a few lines."""
+    """Summarise an experiment in a few lines."""
     protocol = experiment.protocol
     training, reference = protocol.training, protocol.reference
     yield (
@@ -114,13 +115,14 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{epoch} batches of {training.batch_size}"
     )
     yield f"a method: {_stages(experiment)}"
-    topics = [one.topic for one in (*against_reference(experiment), *own_ranges(experiment))]
+    deviations = (*against_reference(experiment), *own_ranges(experiment))
+    topics = [deviation.topic for deviation in deviations]
     differs = f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
     yield differs if topics else f"no deviations from {reference}"
 
 
 def _stages(experiment: Experiment) -> str:
-    """What is trained of each method."""
+    """Return in words which trainings a method takes."""
     protocol = experiment.protocol
     folds, runs, search = protocol.split.folds, protocol.runs, protocol.search
     if protocol.stages == (Stage.FINAL,):
@@ -194,7 +196,7 @@ def _print_trunks() -> None:
 
 
 def _add_plugins(table: Table, kind: str) -> None:
-    """A row for each name that an installed package adds, also for those that cannot be used."""
+    """Add a row for each name that an installed package registers, usable or not."""
     for name, claims in plugins(kind).items():
         for plugin in claims:
             table.add_row(name, escape("\n".join(_describe_plugin(plugin))))
@@ -212,7 +214,7 @@ def _describe_plugin(plugin: Plugin) -> Iterator[str]:
 
 
 def _describe_class(cls: Any, documented: bool) -> str:
-    """The arguments with their defaults and, if wanted, the docstring's first line."""
+    """Return the arguments with their defaults and, if wanted, the docstring's first line."""
     try:
         taken = list(inspect.signature(cls).parameters.values())
     except (TypeError, ValueError):  # written in C, say

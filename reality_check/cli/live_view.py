@@ -1,4 +1,4 @@
-"""What a campaign is doing, as one live table: what runs, the best so far, and when it ends."""
+"""The live table of a run: what is trained, the best score so far, and the time left."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reality_check.cli.tables import name_table
+from reality_check.cli.columns import name_table
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.progress import Row, seconds_left, stage_rows, unit_name, worker_states
+from reality_check.studies.progress import Row, seconds_left, stage_rows, trial_name, worker_states
 from reality_check.utils.text import duration
 
 
 def render(campaign: Campaign, workers: int, started: float) -> Group:
-    """The live table."""
+    """Return the live table of a campaign."""
     rows = stage_rows(campaign)
     left = seconds_left(rows, workers)
     eta = "time left unknown before the first trial"
@@ -33,7 +33,7 @@ def render(campaign: Campaign, workers: int, started: float) -> Group:
 
 
 def overview(rows: Sequence[Row]) -> Table:
-    """One line a method: how far each stage is, and the best trial so far."""
+    """Return a table with a row for each method: progress of each stage, and the best score."""
     numbers = (*STAGES, "best validation\nscore in %")
     table = name_table("method", *numbers, right=numbers)
     for name in dict.fromkeys(row.method for row in rows):
@@ -51,10 +51,10 @@ def _how_many(rows: Sequence[Row]) -> str:
 
 
 def worker_line(state: dict[str, Any]) -> str:
-    """What a worker does, in words."""
+    """Return in words what a worker is doing."""
     if not state.get("method"):
         return f"  {state.get('doing', 'starting')}"
-    line = f"  {state['method']}: {unit_name(state['doing'], state)}"
+    line = f"  {state['method']}: {trial_name(state['doing'], state)}"
     if "fold" in state:
         line += f", fold {state['fold'] + 1}, epoch {state.get('epoch', 0)}"
         if state.get("max_epochs"):
@@ -92,6 +92,6 @@ class LiveView:
         self._latest = now
         try:
             shown: Group | Text = render(campaign, self._workers, self._started)
-        except Exception as error:  # a busy storage, say: looking on must not end the work
+        except Exception as error:  # a busy storage, say: the view must not end the run
             shown = Text(f"no news from the storage ({type(error).__name__}); trying again")
         self._live.update(shown, refresh=True)

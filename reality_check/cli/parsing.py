@@ -45,8 +45,8 @@ def add_command(
     Args:
         commands: of the whole command line.
         name: of the command.
-        run: what does it, and returns the exit status.
-        title: what it does, in a line without a full stop.
+        run: carries it out and returns the exit status.
+        title: one line without a full stop.
         details: the rest of its help, with examples.
     """
     command = commands.add_parser(
@@ -89,7 +89,7 @@ def add_overrides(command: Parser, text: str) -> None:
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on, for argparse."""
+    """Parse a whole number of at least 1, for argparse."""
     value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")

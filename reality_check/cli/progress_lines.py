@@ -15,7 +15,7 @@ from reality_check.studies.progress import worker_states
 
 #: Between two polls of the storage.
 _POLL_SECONDS = 2.0
-#: After so long without a line, one says what the workers do.
+#: After so long without a line, the state of each worker is printed.
 _SILENT_SECONDS = 300.0
 
 
@@ -41,10 +41,10 @@ class ProgressLines:
             self._poll()
 
     def __call__(self, campaign: Campaign) -> None:
-        """Poll the campaign, if the last time is some seconds ago."""
+        """Poll the campaign, at most every few seconds."""
         if self._watch is None:
             self._campaign, self._watch = campaign, Watch(campaign)
-            earlier = sum(one.trial_index is not None for one in self._watch.news())
+            earlier = sum(finished.trial_index is not None for finished in self._watch.news())
             if earlier:
                 self._report(f"{earlier} trials and reproductions were complete before")
         if time.monotonic() - self._polled >= _POLL_SECONDS:
@@ -54,7 +54,7 @@ class ProgressLines:
         self._print(text, {"event": "message", "text": text})
 
     def event(self, kind: str, **details: Any) -> None:
-        """Print a line of JSON, where these are wanted."""
+        """Print a line of JSON, if the output is JSON."""
         if self._as_json:
             self._print("", {"event": kind, **details})
 
@@ -64,10 +64,10 @@ class ProgressLines:
             return
         try:
             news = list(self._watch.news())
-        except Exception:  # a busy storage, say: watching must not end the work
+        except Exception:  # a busy storage, say: the view must not end the run
             return
-        for one in news:
-            self._report(one)
+        for finished in news:
+            self._report(finished)
         if not news and self._polled - self._printed >= _SILENT_SECONDS:
             for state in worker_states(self._campaign.out_dir):
                 self._report(worker_line(state).strip())

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from reality_check.cli.parsing import Commands, add_command
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 from reality_check.utils.exit_status import DONE
 
 _PACK_DETAILS = """\
@@ -97,7 +97,7 @@ def run_pack(options: argparse.Namespace) -> int:
 
 def run_merge(options: argparse.Namespace) -> int:
     from reality_check.api import merge
-    from reality_check.cli.summary import print_summary
+    from reality_check.cli.run_summary import print_summary
 
     print_summary(merge(options.runs, options.out))
     print(f"Report: {options.out / 'report.html'}")

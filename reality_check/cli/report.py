@@ -67,7 +67,7 @@ def add_score_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.api import report
-    from reality_check.cli.summary import print_summary
+    from reality_check.cli.run_summary import print_summary
 
     # Figures are many small objects with few circles; looking for these took a tenth of the time.
     gc.set_threshold(100_000, 20, 100)
@@ -86,10 +86,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _report_folders(options: argparse.Namespace) -> int:
     from reality_check.api import report_folders
-    from reality_check.cli.summary import print_summary
+    from reality_check.cli.run_summary import print_summary
 
-    one_folder = len(options.dirs) == 1 and not options.dirs[0].is_file()
-    if options.out is None or options.compare or one_folder:
+    is_folder = len(options.dirs) == 1 and not options.dirs[0].is_file()
+    if options.out is None or options.compare or is_folder:
         raise UsageError(
             "a report of several folders is written as reality-check report DIR DIR ... --out DIR, "
             "without --compare; that of one folder goes into the folder itself, without --out."

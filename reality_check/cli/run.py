@@ -39,7 +39,7 @@ score so far. These lines are also in the logs of the workers.
 
 {STATUSES}
 """
-#: Methods that the first line names one by one.
+#: Up to so many methods are listed in the first line.
 _MOST_NAMED = 8
 
 
@@ -126,7 +126,7 @@ def _add_launcher(command: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reality_check.cli.summary import print_summary
+    from reality_check.cli.run_summary import print_summary
     from reality_check.config import load_experiment
 
     started = time.monotonic()
@@ -162,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
 def _watched(
     experiment: Experiment, out_dir: Path, options: argparse.Namespace
 ) -> ExperimentResults:
-    """Run it, and tell how far it is as the options and the terminal want it."""
+    """Run an experiment and show its progress as the options and the terminal ask for."""
     from rich.console import Console
 
     from reality_check import api

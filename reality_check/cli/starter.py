@@ -45,7 +45,7 @@ methods:
 seed: 0
 """
 
-#: What is compared on: images, or features that `reality-check embed` wrote.
+#: The data to compare on: images, or features that `reality-check embed` wrote.
 IMAGES = """\
 dataset: glyphs        # names: reality-check show datasets. Your own images:
                        # dataset: {base: ./images, size: 64, resize: square}
@@ -148,8 +148,8 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
 
 
 def _check_features(name: str) -> None:
-    found = dataset_of_path(name) or {}
-    if found.get("reader") != "tensors" or not Path(found["path"]).exists():
+    dataset = dataset_of_path(name) or {}
+    if dataset.get("reader") != "tensors" or not Path(dataset["path"]).exists():
         raise UsageError(
             f"--features is {name!r}, but it must be an existing file that ends in "
             f"{', '.join(TENSOR_FILES)}; write one with reality-check embed."

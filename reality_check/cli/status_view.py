@@ -1,7 +1,7 @@
-"""How far an experiment is, as plain data and as text: what ``reality-check status`` shows.
+"""The progress of an experiment, as JSON and as text, for ``reality-check status``.
 
-Read from the storage's records and from what each worker last wrote into ``logs/``, so it works on
-any machine that sees both.
+It is read from the storage's records and from what each worker last wrote into ``logs/``, so it
+works on any machine that sees both.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from reality_check.cli.columns import name_table
 from reality_check.cli.live_view import overview
-from reality_check.cli.tables import name_table
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import stage_name
-from reality_check.studies.progress import Row, status, unit_name
+from reality_check.studies.progress import Row, status, trial_name
 from reality_check.utils.text import duration
 
 
@@ -66,7 +66,7 @@ def _table(state: dict[str, Any]) -> Table:
 def _what(entry: dict[str, Any]) -> str:
     if entry["stage"] is None:
         return entry["doing"] or "starting"
-    name = unit_name(entry["stage"], entry)
+    name = trial_name(entry["stage"], entry)
     return f"{entry['method']}: {name}" if entry["method"] else name
 
 

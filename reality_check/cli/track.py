@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from reality_check.cli.parsing import Commands, add_command
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 from reality_check.utils.exit_status import DONE, FAILED
 
 _DETAILS = """\

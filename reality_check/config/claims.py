@@ -1,4 +1,4 @@
-"""What an experiment is to show, written down before it runs."""
+"""Claims: what an experiment is expected to show, written down before it runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Claim(Strict):
     :mod:`reality_check.papers.claim_tests`.
     """
 
-    model_config = ConfigDict(allow_inf_nan=True)  # told in a sentence of its own
+    model_config = ConfigDict(allow_inf_nan=True)  # refused below, with a clearer message
     name: Name
     """Name of the claim."""
     source: str
@@ -101,7 +101,7 @@ class Claim(Strict):
         return self
 
     def margin_at(self, score: float, metric: str) -> float:
-        """The margin in the unit of a metric, where the second one scores so much."""
+        """Return the margin in the unit of a metric, given the score of the second method."""
         number = _number(self.margin)
         assert number is not None
         if isinstance(self.margin, str):
@@ -109,7 +109,7 @@ class Claim(Strict):
         return number / 100 if metric_of(metric).percent else number
 
     def comparisons(self) -> Iterator[tuple[Measured, Measured]]:
-        """What is compared with what, in the order of pairs, categories and metrics."""
+        """Yield both sides of each comparison, in the order of pairs, categories and metrics."""
         for (first, second), category, metric in itertools.product(
             self.pairs, self.categories, self.metrics
         ):
@@ -118,7 +118,7 @@ class Claim(Strict):
 
 
 def _number(margin: float | str) -> float | None:
-    """Points, or percent of a score; ``None`` for what is neither."""
+    """Return the number of points or of percent; ``None`` if the text is neither."""
     if isinstance(margin, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", margin.strip())
         margin = float(match[1]) if match else 0.0

@@ -60,7 +60,7 @@ _LISTS_OF_ARGUMENTS = {"losses": "loss", "miners": "miner"}
 
 
 def find_class(name: str, kind: str) -> Any:
-    """The class (or function) that a YAML names.
+    """Return the class or function that a YAML names.
 
     Args:
         name: a plain name such as ``ProxyAnchorLoss``, or of a plugin; or an import path
@@ -114,9 +114,7 @@ def find_class(name: str, kind: str) -> Any:
 
 
 def registered_names(kind: str) -> dict[str, str]:
-    """All plain names of a kind that can run, with the modules of their classes, without those of
-    plugins.
-    """
+    """Return the modules of the usable classes of a kind, by plain name; plugins are left out."""
     names: dict[str, str] = {}
     for module_name in NAMESPACES.get(kind, ()):
         module = importlib.import_module(module_name)
@@ -208,7 +206,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
 
 
 def required_arguments(cls: Any) -> list[str]:
-    """Names that a function, or the outermost constructor of a class, cannot do without."""
+    """Return the names of the required arguments of a function or of a class's constructor."""
     function = vars(cls).get("__init__", cls.__init__) if inspect.isclass(cls) else cls
     try:
         parameters = list(inspect.signature(function).parameters.values())
@@ -233,7 +231,7 @@ def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> 
 
 
 def _known(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
-    """What the harness knows, of a value ``$NAME``; another value as it is."""
+    """Return the harness's value for ``$NAME``; other values are returned unchanged."""
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
     if value[1:] not in extra:
@@ -246,8 +244,9 @@ def _names_of(extra: Mapping[str, Any]) -> str:
 
 
 def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
-    """Names that a constructor accepts, following ``**kwargs`` to the base classes, and whether
-    names beyond them may be accepted too.
+    """Return the argument names that a constructor accepts, and whether it may accept others.
+
+    ``**kwargs`` are followed to the base classes.
     """
     if not inspect.isclass(cls):
         taken = list(inspect.signature(cls).parameters.values())

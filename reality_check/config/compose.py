@@ -27,7 +27,7 @@ from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError, every
 from reality_check.utils.text import nearest
 
-#: Keys that say how files build on each other, and so stand in files only.
+#: Keys that say how files build on each other, and so are allowed in files only.
 _OF_FILES = ("base", "variants")
 
 
@@ -114,7 +114,7 @@ def compose(
 
 
 def _shorten_startup(protocol: Any, asked: Any, overrides: Sequence[tuple[list[str], Any]]) -> None:
-    """Whoever asks for fewer trials than a named protocol starts with, asks for as few of these."""
+    """Lower the number of startup trials to that of trials, unless it was set explicitly."""
     search = protocol.get("search") if isinstance(protocol, Mapping) else None
     if not isinstance(search, dict):
         return
@@ -126,10 +126,10 @@ def _shorten_startup(protocol: Any, asked: Any, overrides: Sequence[tuple[list[s
 
 
 def _add_controls(data: dict[str, Any], where: str) -> None:
-    """Append a copy of each control; a locked experiment has them already."""
+    """Append a copy of each control, unless the experiment has it already."""
     controls, methods = data.get("controls"), data["methods"]
     if not isinstance(controls, list):
-        return  # told when the experiment is validated
+        return  # reported when the experiment is validated
     by_name = {str(method["name"]): method for method in methods}
     copied = {str(method.get("control_of")) for method in methods}
     for name in controls:
@@ -143,12 +143,12 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
 
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
-    """What to change in the experiment's model so that it is the named one."""
+    """Return the keys and values that turn the experiment's model into the named one."""
     whole = validate(Model, {"name": "model", **named}, where).plain()
     try:
         ours = Model.model_validate(common).plain()
     except ValidationError:
-        ours = {}  # told when the experiment is validated
+        ours = {}  # reported when the experiment is validated
     return {
         key: value
         for key, value in whole.items()
@@ -176,7 +176,7 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     lower.pop("name", None)
     if "published_results" in raw:
         lower.pop("published_results", None)  # of another table
-    return layers.put_on(lower, raw)
+    return layers.overlay(lower, raw)
 
 
 def _check_keys(data: Mapping[str, Any], where: str) -> None:
@@ -188,7 +188,7 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
         f"{nearest(str(key), Experiment.model_fields)}"
         for key in unknown
     ]
-    # Behind a mistyped key, another one is missing: that is one mistake.
+    # A mistyped key is also reported as missing; report it only once.
     wrong = wrong or [
         f"{where}: the key {key!r} is missing; an experiment needs {required}."
         for key in required

@@ -1,4 +1,4 @@
-"""What an own metric, or an own column of the report, says of itself."""
+"""Title, unit and direction of an own metric or an own column of the report."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def describe(
 
 
 def description_of(function: Callable[..., Any]) -> Description:
-    """Return what :func:`describe` said of a function; without it, its name, higher is better."""
+    """Return the description set by :func:`describe`; by default the name, higher is better."""
     described = getattr(function, _ATTRIBUTE, None)
     if isinstance(described, Description):
         return described

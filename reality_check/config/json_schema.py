@@ -22,14 +22,14 @@ from reality_check.utils.config_files import config_files
 
 Schema = dict[str, Any]
 
-#: Mappings that stand for themselves; of others, a base may give keys.
+#: Mappings that must be complete; keys of others may come from a base.
 _WHOLE = ("Range", "Choices")
 _STRING: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
 _READER = "How the images are read: docs/datasets.md."
 _BASE = "A name or a file that this starts from; the keys next to it are the differences."
-#: What stands for the methods of a pack.
+#: The schema of an entry that takes methods from a pack.
 _FROM_PACK: Schema = {
     "type": "object",
     "properties": {
@@ -39,7 +39,7 @@ _FROM_PACK: Schema = {
     "required": ["from"],
     "additionalProperties": False,
 }
-#: What the schema's classes take besides, and turn into what they declare.
+#: Types that a key also accepts, and that validation converts.
 _ALSO: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],
     ("Model", "remove_last_bn_relu"): [{"type": "boolean"}],
@@ -52,7 +52,7 @@ _ALSO: dict[tuple[str, str], list[Schema]] = {
 
 
 def json_schema(beside: Path | None = None) -> Schema:
-    """The schema as plain data, draft 7, which all editors know."""
+    """Return the schema as plain data, in draft 7, which all editors support."""
     top = Experiment.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top
@@ -88,7 +88,7 @@ def json_schema(beside: Path | None = None) -> Schema:
 
 
 def _adapt(definition: Schema, part: type[Strict]) -> None:
-    """Describe the keys, and leave those open that a base may give."""
+    """Add descriptions of the keys, and require none that a base may give."""
     name, texts = part.__name__, _texts(part)
     if name not in _WHOLE:
         definition.pop("required", None)
@@ -104,11 +104,11 @@ def _adapt(definition: Schema, part: type[Strict]) -> None:
 
 
 def _texts(part: type[Strict]) -> dict[str, str]:
-    """By key, what the code of a class, or of one that it is made from, has below it.
+    """Return the docstring below each key of a class or of its bases.
 
     Pydantic's ``use_attribute_docstrings`` reads it at every start, which takes 75 ms.
     """
-    found = {}
+    texts = {}
     for cls in reversed(part.__mro__):
         if issubclass(cls, Strict):
             (code,) = ast.parse(inspect.getsource(cls)).body
@@ -116,15 +116,15 @@ def _texts(part: type[Strict]) -> dict[str, str]:
             for line, text in itertools.pairwise(code.body):
                 match line, text:
                     case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(
-                        value=ast.Constant(str(said))
+                        value=ast.Constant(str(text_below))
                     ):
                         alias = part.model_fields[key].alias or key
-                        found[alias] = " ".join(said.split())
-    return found
+                        texts[alias] = " ".join(text_below.split())
+    return texts
 
 
 def _mappings(value: Schema) -> list[Schema]:
-    """The mappings that a key takes: one, or one for each reader."""
+    """Return the schemas of the mappings that a key accepts: one, or one per reader."""
     value.pop("discriminator", None)
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
@@ -133,7 +133,7 @@ def _mappings(value: Schema) -> list[Schema]:
 
 
 def _names(files: Iterable[str], key: str) -> list[Schema]:
-    """A name, which editors offer, or the path of a file."""
+    """Return schemas of the known names, which editors suggest, and of any path."""
     return [{"enum": sorted({*files, *plugins(key)})}, _STRING]
 
 
@@ -143,7 +143,7 @@ def _add_base(definition: Schema, names: list[Schema]) -> None:
 
 def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
     names = _names(config_files("methods", beside), "method")
-    one = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
+    entry = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
     _add_base(method, names)
     of_all = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
@@ -152,7 +152,7 @@ def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> Non
     properties["methods"] = {
         "description": properties["methods"]["description"],
         "anyOf": [
-            {"type": "array", "items": one, "minItems": 1},
+            {"type": "array", "items": entry, "minItems": 1},
             {**of_all, "description": "On top of a base: changes by method, or of all."},
         ],
     }
@@ -163,7 +163,7 @@ def _ref(name: str) -> Schema:
 
 
 def _draft_7(value: Any) -> Any:
-    """What draft 2020-12 writes otherwise."""
+    """Translate draft 2020-12 of JSON Schema to draft 7."""
     if isinstance(value, list):
         return [_draft_7(item) for item in value]
     if not isinstance(value, dict):

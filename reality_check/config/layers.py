@@ -8,9 +8,9 @@ from typing import Any
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Where changes of methods by name wait until the methods are read; no key of a YAML.
+#: Internal key that holds changes of methods by name until the methods are read.
 CHANGES = " changes of methods"
-#: In a mapping of changes: all methods.
+#: The name that stands for all methods in a mapping of changes.
 _ALL = "all"
 #: Keys whose value is a name, a path, or a mapping that may start from one.
 _NAMED = ("dataset", "model", "protocol")
@@ -29,13 +29,13 @@ def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the new mapping is a whole one: an optimiser is, with its name and its rate."""
+    """Whether the new mapping replaces the old one as a whole, as an optimiser does."""
     marks = {"low", "high", "choices", "class"}
     return bool(marks & {*old, *new}) or {"name", "lr"} <= {*new}
 
 
-def put_on(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
-    """One experiment's YAML on top of another's.
+def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one experiment's YAML with another's on top.
 
     Mappings change single keys, also of what the lower one names (``model: resnet50`` below
     ``model: {last_stride: 1}``), unless they have a base of their own. ``methods`` as a list
@@ -58,7 +58,7 @@ def put_on(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]
 
 
 def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The experiment with the variant on top that its key ``variant`` names.
+    """Return the experiment with the variant applied that its key ``variant`` names.
 
     Raises:
         UsageError: there are variants, but none of that name.
@@ -75,11 +75,11 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"{where}: variant is {chosen!r}, but it must be one of {', '.join(variants)}."
             f"{nearest(str(chosen), variants)}"
         )
-    return put_on(data, variants[chosen])
+    return overlay(data, variants[chosen])
 
 
 def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
-    """Make sure that a variant is asked for only where there are some."""
+    """Raise :class:`UsageError` if a variant is chosen but the experiment has none."""
     if variant is not None and data.get("variants") is None:
         raise UsageError(
             f"{where}: variant is {variant!r}, but this experiment has no variants; leave it out."
@@ -95,7 +95,7 @@ def _maps_to_mappings(value: Any) -> bool:
 def change_methods(
     methods: list[dict[str, Any]], changes: Sequence[Mapping[str, Any]], where: str
 ) -> None:
-    """Apply changes by name, in place."""
+    """Apply changes to methods by their names, in place."""
     names = [str(method.get("name")) for method in methods]
     for change in changes:
         for name, own in change.items():
@@ -110,12 +110,12 @@ def change_methods(
                     f"{where}: methods changes {name!r}, but the methods are {', '.join(names)} "
                     f"(or {_ALL}).{nearest(str(name), names)}"
                 )
-            for place, method in enumerate(methods):
-                if name in (_ALL, names[place]):
-                    methods[place] = merge(method, own)
+            for index, method in enumerate(methods):
+                if name in (_ALL, names[index]):
+                    methods[index] = merge(method, own)
 
 
 def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
-    """A method's training: changes of the protocol's."""
+    """Return a method's training, which changes keys of the protocol's."""
     common = protocol.get("training") if isinstance(protocol, Mapping) else None
     return merge(common, own) if isinstance(common, Mapping) else dict(own)

@@ -16,7 +16,7 @@ from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: By value of ``reader`` its model; in pydantic's error locations they are no keys of the YAML.
+#: The model of each value of ``reader``; pydantic puts these into the locations of errors.
 _READERS = {
     name: kind
     for kind in get_args(get_args(Dataset)[0])
@@ -25,7 +25,7 @@ _READERS = {
 
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
-    """The model of plain data.
+    """Validate plain data and return the model.
 
     Raises:
         UsageError: with one sentence per mistake.
@@ -37,7 +37,7 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
 
 
 def _explain(error: ValidationError, data: Any, where: str) -> str:
-    """All mistakes of a configuration, one sentence a line."""
+    """Return all mistakes of a configuration, one sentence per line."""
     roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
     root = roots.get(error.title, Experiment)
     items = error.errors(include_url=False)
@@ -67,9 +67,9 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
-        # A check of several methods tells a mistake a line.
-        told = [line if line.endswith((".", "?")) else f"{line}." for line in message.split("\n")]
-        return "\n".join(f"{name}: {line}" if name else line for line in told)
+        # A check of several methods reports one mistake per line.
+        lines = [line if line.endswith((".", "?")) else f"{line}." for line in message.split("\n")]
+        return "\n".join(f"{name}: {line}" if name else line for line in lines)
     if kind == "string_pattern_mismatch":
         return (
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
@@ -85,16 +85,16 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
 
 
 def _without_reader(location: Sequence[Any]) -> list[Any]:
-    """The location as in the YAML: behind a data set, pydantic names its reader."""
+    """Return the location as in the YAML, without the reader that pydantic adds to it."""
     return [
         part
-        for place, part in enumerate(location)
-        if not (part in _READERS and place and location[place - 1] == "dataset")
+        for index, part in enumerate(location)
+        if not (part in _READERS and index and location[index - 1] == "dataset")
     ]
 
 
 def _dotted(location: Sequence[Any], data: Any) -> str:
-    """The location as the user would write it; list entries by their name."""
+    """Return the location as the user would write it, with list entries by name."""
     parts: list[str] = []
     value = data
     for part in location:
@@ -114,7 +114,7 @@ def _step(value: Any, part: Any) -> Any:
 
 
 def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> list[str]:
-    """The keys that the model at this location knows."""
+    """Return the valid keys of the model at a location."""
     model: Any = root
     for depth, part in enumerate(location):
         if part == "dataset" and model is Experiment:

@@ -29,13 +29,13 @@ class LearningRates(Strict):
     """A method's own learning rates; ``null`` means the protocol's."""
 
     trunk: Tunable = None
-    """Of the trunk; null is the protocol's, 0 freezes it."""
+    """Learning rate of the trunk; null is the protocol's, 0 freezes it."""
     embedder: Tunable = None
-    """Of the head and the embedder."""
+    """Learning rate of the head and the embedder."""
     loss: Tunable = None
-    """Of the loss's own parameters."""
+    """Learning rate of the loss's own parameters."""
     loss_parts: dict[str, Tunable] = Field(default_factory=dict)
-    """Of parameters that a method of the loss returns, by that method's name:
+    """Rates of parameters that a method of the loss returns, by that method's name:
     {hypergraph_parameters: 6.0e-4}."""
 
     _check = field_validator("trunk", "embedder", "loss")(check_learning_rate)
@@ -131,11 +131,11 @@ class ValueSchedule(Strict):
 
     @property
     def length(self) -> float:
-        """After how many epochs it has its last value, at most; of ``every``, the second one."""
+        """The latest epoch at which it reaches its last value; for ``every``, its second value."""
         return max([*self.at, *ends_of(self.every), *ends_of(self.epochs)], default=0)
 
     def last_change(self, limit: int) -> int:
-        """Epochs after which the value, of which nothing is searched, changes last of so many."""
+        """Return the last epoch, up to a limit, at which the value changes; none is searched."""
         if self.at or self.epochs or self.kind == "constant":
             return int(self.length)
         every = int(self.length) or 1
@@ -145,13 +145,13 @@ class ValueSchedule(Strict):
 def open_values(
     schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
 ) -> list[str]:
-    """Values that change for as long as a training lasts, of which any epoch may be the best."""
+    """Return the names of values that change until the end of a training."""
     if training.patience is None and training.selects_among(two_phases) == training.max_epochs:
         return []
     return [
         name
-        for name, one in schedules.items()
-        if one.kind != "constant" and not one.at and one.epochs is None
+        for name, schedule in schedules.items()
+        if schedule.kind != "constant" and not schedule.at and schedule.epochs is None
     ]
 
 
@@ -165,7 +165,7 @@ def last_change(
     if open_values(schedules, training, two_phases):
         return 0
     limit = training.selects_among(two_phases)
-    return max((one.last_change(limit) for one in schedules.values()), default=0)
+    return max((schedule.last_change(limit) for schedule in schedules.values()), default=0)
 
 
 class BeforeTraining(Strict):
@@ -190,21 +190,21 @@ class Start(Strict):
 
 
 class WarmStart(Strict):
-    """What the first trial of each search uses: in place of it a YAML may name an output folder."""
+    """Parameters of the first trial of each search; a YAML may name an output folder instead."""
 
     values: Fixed = Field(min_length=1)
-    """Of the first trial of each search, by dotted name."""
+    """Parameters of the first trial of each search, by dotted name."""
     folder: str | None = None
-    """The output folder whose best trial they are."""
+    """The output folder whose best trial has these values."""
 
 
 class Packed(Strict):
-    """The pack that a method's results come from; in a YAML stands ``{from: PACK}``."""
+    """The pack that a method's results come from, in a YAML ``{from: PACK}``."""
 
     file: DataPath
     """Path of the pack."""
     checksum: str
-    """Of the content of the pack."""
+    """Checksum of the content of the pack."""
     experiment: Name
     """The experiment that it was packed from."""
 
@@ -217,16 +217,16 @@ class Method(Strict):
     loss: str
     """A name (reality-check show losses) or an import path such as my_losses.MyLoss."""
     arguments: Arguments = Field(default_factory=dict)
-    """Of the loss's constructor. A plain value is fixed; {low: 0, high: 1} is searched, also with
-    log: true or int: true; {choices: [a, b]} too."""
+    """Arguments of the loss's constructor. A plain value is fixed; {low: 0, high: 1} is searched,
+    also with log: true or int: true; {choices: [a, b]} too."""
     miner: Arguments | None = None
     """A name (reality-check show miners), or {class: NAME, argument: value}."""
     samples_per_class: PositiveInt | None = 4
     """Images of each class in a batch; null: without regard to classes."""
     learning_rates: LearningRates = Field(default_factory=LearningRates)
-    """The method's own, where they are not the protocol's."""
+    """Learning rates that differ from the protocol's."""
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Of the loss's own parameters; null is the protocol's."""
+    """Weight decay of the loss's own parameters; null is the protocol's."""
     normalize_embeddings: bool = True
     """Whether embeddings have length 1 when they are measured."""
     before_training: BeforeTraining = Field(default_factory=BeforeTraining)
@@ -254,7 +254,7 @@ class Method(Strict):
     """Shown in the report."""
 
     @model_validator(mode="after")
-    def _one_change(self) -> Self:
+    def _no_double_change(self) -> Self:
         """A value cannot follow a schedule and be set by the second phase."""
         second = self.phase2
         changed = {**second.arguments, **second.factors} if second else {}
@@ -303,11 +303,11 @@ class Method(Strict):
                 f"there is no {file}; name the output folder of a finished run (reality-check "
                 "report DIR writes that file)"
             ) from None
-        best = {one["name"]: one.get("best_trial") for one in methods}
+        best = {method["name"]: method.get("best_trial") for method in methods}
         if best.get(info.data.get("name")) is None:
-            found = ", ".join(name for name, trial in best.items() if trial) or "none"
+            names = ", ".join(name for name, trial in best.items() if trial) or "none"
             raise ValueError(
-                f"{value} has no best trial of a method of this name; it has some of: {found}"
+                f"{value} has no best trial of a method of this name; it has some of: {names}"
             )
         return {"folder": value, "values": best[info.data["name"]]["params"]}
 

@@ -16,8 +16,8 @@ from reality_check.config.described import Description
 from reality_check.config.plugins import find_plugin, plugins
 from reality_check.utils.text import nearest
 
-#: What a diverged training counts as where an own metric selects: below all that it can have. By
-#: the metrics of this package, which are fractions, it counts as 0.
+#: The value of a diverged training where an own metric selects: below any that it can have. By
+#: metrics of this package, which are fractions, it is 0.
 DIVERGED = -1e9
 
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
@@ -55,11 +55,11 @@ class Stage(str, enum.Enum):
 
     @property
     def category_of_seeds(self) -> str:
-        """What seeds are derived from: networks of the final stage have their category's."""
+        """The name that seeds are derived from; the final stage uses that of its category."""
         return "complete" if self is Stage.FINAL else self.value
 
 
-#: Those that a method goes through, in order.
+#: The stages of a method, in order.
 STAGES = (Stage.SEARCH, Stage.REPRODUCTIONS, Stage.FINAL)
 
 
@@ -90,7 +90,7 @@ class Metric:
     Attributes:
         name: as YAMLs, records and packs have it.
         title: how tables print it.
-        function: what computes it: a key of :data:`reality_check.evaluation.metrics.FUNCTIONS`, or
+        function: what computes it: a key of :data:`reality_check.evaluation.scoring.FUNCTIONS`, or
             for an own metric its import path, or its name in an installed package.
         higher_is_better: the direction; ``None`` where neither is better.
         percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.
@@ -121,12 +121,19 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """What a value is multiplied by so that a higher one is the better one."""
+        """1, or -1 for a metric of which lower values are better."""
         return -1 if self.higher_is_better is False else 1
 
     @property
+    def maximised(self) -> Metric:
+        """The metric that epochs and trials are selected by: itself, or minus it."""
+        if self.sign > 0:
+            return self
+        return replace(self, title=f"-{self.title}", higher_is_better=True)
+
+    @property
     def diverged(self) -> float:
-        """What a diverged training counts as where the metric selects."""
+        """The value of a diverged training where epochs and trials are selected by the metric."""
         return DIVERGED if self.is_own else 0.0
 
 
@@ -219,21 +226,16 @@ def _own_metric(name: str, described: Description) -> Metric:
 def metric_of(name: str, described: Mapping[str, Description] | None = None) -> Metric:
     """Return the metric of a name in a record, also of the geometry that is not the method's.
 
-    One that is not known here, as from a later version, is printed by its name.
+    An unknown metric, such as one of a later version, has its name as title.
     """
     base = re.sub("_(raw|normalized)$", "", name)
     return find_metric(name, described) or find_metric(base, described) or Metric(name, name, "")
 
 
-def title(name: str, described: Mapping[str, Description] | None = None) -> str:
-    """Return how tables print a metric: ``recall_at_2`` as ``R@2``."""
-    return metric_of(name, described).title
-
-
 def names_on(images: str, names: Iterable[str]) -> list[str]:
     """Return the metrics that are measured on such images, by the name on test images."""
-    found = (metric_of(name) for name in names)
-    return [one.on_test_images or one.name for one in found if one.images == images]
+    metrics = (metric_of(name) for name in names)
+    return [metric.on_test_images or metric.name for metric in metrics if metric.images == images]
 
 
 def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
@@ -243,16 +245,16 @@ def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def own_metrics(names: Iterable[str]) -> list[str]:
-    """Return those that are not of this package, each once."""
+    """Return the own metrics among the names, without duplicates."""
     return [name for name in dict.fromkeys(names) if metric_of(name).is_own]
 
 
 def check_selects(name: str) -> str:
-    """Return the name of a metric, if epochs and trials can be selected by it."""
-    found = find_metric(name)
-    if found is not None and found.selects:
+    """Return the name if epochs and trials can be selected by that metric, else raise."""
+    metric = find_metric(name)
+    if metric is not None and metric.selects:
         return name
-    known = [*(metric.name for metric in _TABLE if metric.selects), "recall_at_K"]
+    known = [*(known.name for known in _TABLE if known.selects), "recall_at_K"]
     raise ValueError(
         f"nothing can be selected by {name!r}; write one of {', '.join(known)}, or the import path "
         f"of an own metric.{nearest(name, known)}"
@@ -260,7 +262,7 @@ def check_selects(name: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Make sure that a metric can be asked for."""
+    """Raise ``ValueError`` if there is no metric of that name to ask for."""
     if name in METRICS:
         raise ValueError(
             f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
@@ -284,5 +286,5 @@ def _hint(name: str) -> str:
     others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
     names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]
     spelled = {valid.lower(): valid for valid in (*names, *filter(find_metric, others))}
-    found = nearest(name.lower(), spelled)
-    return f" Did you mean {spelled[found.split(chr(39))[1]]!r}?" if found else ""
+    hint = nearest(name.lower(), spelled)
+    return f" Did you mean {spelled[hint.split(chr(39))[1]]!r}?" if hint else ""

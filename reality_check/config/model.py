@@ -46,7 +46,7 @@ HEADS = (
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
 #: What the names of searched values of the embedder begin with.
 EMBEDDER = "model.embedder"
-#: What a head stands for.
+#: The keys that a head replaces.
 _PARTS = ("pooling", "normalization", "embedder")
 
 
@@ -65,10 +65,11 @@ class Embedder(Strict):
     dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
     """Probability of setting an input of a linear layer to 0."""
     bias: bool = True
-    """Whether the layer has one."""
+    """Whether the layer has a bias."""
     init: Literal["default", "kaiming_fan_out", "pca"] = "default"
-    """Of the last layer. default: torch's. kaiming_fan_out: deviation sqrt(2 / size), bias 0. pca:
-    a single layer starts from the principal components of the training features."""
+    """Initialisation of the last layer. default: torch's. kaiming_fan_out: deviation
+    sqrt(2 / size), bias 0. pca: a single layer starts from the principal components of the training
+    features."""
     skip_if_equal: bool = False
     """Leaves the layer out where the features have the embedding's width."""
 
@@ -92,7 +93,7 @@ class Embedder(Strict):
 
     @property
     def is_linear(self) -> bool:
-        """Whether it is nothing but one linear layer."""
+        """Whether it is a single linear layer without dropout."""
         return self.layers == 1 and self.dropout == 0
 
 
@@ -116,7 +117,7 @@ class Input(Strict):
 
     @field_validator("mean", "std", mode="before")
     @classmethod
-    def _one_value(cls, value: Any) -> Any:
+    def _per_channel(cls, value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value]
         if value is not None and (len(values) not in (1, 3) or not all(map(is_number, values))):
             raise ValueError(f"write a number, or one for each of 3 channels; got {value!r}")
@@ -176,7 +177,7 @@ class Model(Strict):
         return value
 
     @model_validator(mode="after")
-    def _one_head(self) -> Self:
+    def _head_or_parts(self) -> Self:
         if self.bn_relu_modules and self.head not in _WITH_NECK:
             raise ValueError(
                 "bn_relu_modules go before the BatchNorm neck of a head; write head: "
@@ -195,7 +196,7 @@ class Model(Strict):
         return self
 
     def describe_head(self) -> str:
-        """The head in a phrase, for reports."""
+        """Describe the head in a phrase, for reports."""
         if self.head is not None:
             return f"head {self.head}"
         neck = "" if self.neck == "none" else f", neck {self.neck}"
@@ -206,13 +207,13 @@ class Model(Strict):
         return f"pooling {self.pooling}, normalisation {self.normalization}{neck}{mlp}"
 
     def searched(self) -> dict[str, Searched]:
-        """What of the embedder is searched, by its name in the parameters of a trial."""
+        """Return the searched values of the embedder, by their names in a trial's parameters."""
         return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
-        """This model with the sampled values of a trial, by the names of :meth:`searched`.
+        """Return this model with the sampled values of a trial, named as by :meth:`searched`.
 
-        What ``params`` lacks has its default.
+        Values missing in ``params`` have their defaults.
         """
         searched = self.searched()
         if not searched:
@@ -226,10 +227,10 @@ class Model(Strict):
         return self.model_copy(update={"embedder": Embedder.model_validate(plain)})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:
-        """This model with other values for some keys, each of which is replaced as a whole.
+        """Return this model with some keys replaced, each as a whole.
 
-        A ``head`` takes the place of ``pooling``, ``normalization``, ``embedder`` and ``neck``, and
-        one of those the place of a head.
+        A ``head`` replaces ``pooling``, ``normalization``, ``embedder`` and ``neck``, and any of
+        those replaces a head.
 
         Raises:
             ValueError: a value is not allowed (pydantic's ``ValidationError``).

@@ -7,6 +7,7 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -28,15 +29,15 @@ from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Files that a data set may be named by; of all that it may be, the reader.
+#: Suffixes of files that a data set may be given by; below, the reader of each.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
 _READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
-#: Names that a message lists; of more, it says how many.
+#: A message lists at most this many names and says how many more there are.
 _MOST_LISTED = 15
 
 
 def find_experiment(path: str | Path) -> Path:
-    """The file that the user means: a path, or a name from ``configs/experiments/``."""
+    """Return the file of an experiment, given by path or by name."""
     file = at_home(path)
     if file.is_file():
         return file.resolve()
@@ -47,7 +48,7 @@ def find_experiment(path: str | Path) -> Path:
     if file.is_dir():
         raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
     if file.suffix in (".yaml", ".yml"):
-        there = sorted(str(file.with_name(one.name)) for one in file.parent.glob("*.y*ml"))
+        there = sorted(str(file.with_name(path.name)) for path in file.parent.glob("*.y*ml"))
         raise UsageError(
             f"There is no file {str(path)!r}, {_instead(file, there)}.{nearest(str(file), there)}"
         )
@@ -59,7 +60,7 @@ def find_experiment(path: str | Path) -> Path:
 
 
 def _instead(file: Path, there: list[str]) -> str:
-    """What the message on a missing YAML says is there."""
+    """Return the part of the message on a missing YAML that says which files exist."""
     if not file.parent.is_dir():
         return f"and no folder {str(file.parent)!r}"
     if not there:
@@ -68,17 +69,17 @@ def _instead(file: Path, there: list[str]) -> str:
 
 
 def named_method(name: str) -> Method:
-    """The method of that name as it ships with the package, whatever the user's folders hold."""
+    """Return the method of that name that ships with the package, ignoring the user's folders."""
     return validate(Method, _read_shipped(name, "methods"), name)
 
 
 def named_model(name: str) -> Model:
-    """The model of that name as it ships with the package, whatever the user's folders hold."""
+    """Return the model of that name that ships with the package, ignoring the user's folders."""
     return validate(Model, _read_shipped(name, "models"), name)
 
 
 def named_protocol(name: str) -> Protocol:
-    """The protocol of that name as it ships with the package, whatever the user's folders hold.
+    """Return the protocol of that name that ships with the package, ignoring the user's folders.
 
     Raises:
         UsageError: none of that name ships with the package.
@@ -101,7 +102,7 @@ def _read_shipped(name: str, group: str) -> dict[str, Any]:
 
 
 def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
-    """The methods of an experiment as plain mappings, each with a name.
+    """Return the methods of an experiment as plain mappings, each with a name.
 
     Raises:
         UsageError: there are none, or one has neither a loss nor a base.
@@ -111,11 +112,11 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
     lists = every(partial(_expand_methods, entry, beside) for entry in methods)
-    return [method for one in lists for method in one]
+    return list(itertools.chain.from_iterable(lists))
 
 
 def _expand_methods(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
-    """What stands for one method, or for those of a pack."""
+    """Return the one method of an entry, or those of its pack."""
     if isinstance(entry, Mapping) and "from" in entry:
         return packed_methods(entry, beside)
     if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
@@ -159,9 +160,9 @@ def _read_named(
     if key == "dataset" and _is_of_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     if key == "dataset" and name not in config_files(group, beside):
-        found = dataset_of_path(name, beside)
-        if found is not None:
-            return found
+        dataset = dataset_of_path(name, beside)
+        if dataset is not None:
+            return dataset
     file = _find_named(name, key, group, beside, trail)
     if file in trail:
         chain = " -> ".join(path.stem for path in (*trail, file))
@@ -172,24 +173,24 @@ def _read_named(
 
 
 def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | None:
-    """The data set in a folder or a file, wherever one may be named; ``None``: the path is neither.
+    """Return the data set in a folder or a file; ``None`` if the path is neither.
 
     Args:
         beside: the folder of the YAML, from which the path may lead, too.
     """
-    place = find_path(path, beside)
-    reader = _READERS.get(place.suffix.lower())
-    if place.is_dir():  # dataset_*.json: of Hugging Face's save_to_disk; *.npy: of our embed
-        saved = any(place.glob("dataset_*.json")) or any(place.glob("*.npy"))
+    file = find_path(path, beside)
+    reader = _READERS.get(file.suffix.lower())
+    if file.is_dir():  # dataset_*.json: of Hugging Face's save_to_disk; *.npy: of our embed
+        saved = any(file.glob("dataset_*.json")) or any(file.glob("*.npy"))
         reader = "tensors" if saved else "image_folder"
     if reader is None:
         return None
-    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", place.resolve().stem).lstrip("_.+-")
-    return {"name": name[:64] or "data", "reader": reader, "path": str(place)}
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", file.resolve().stem).lstrip("_.+-")
+    return {"name": name[:64] or "data", "reader": reader, "path": str(file)}
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:
-    """Whether the name of a data set is that of a plugin; the user's own files win over both."""
+    """Whether a data set of that name is a plugin's; the user's own files take precedence."""
     shipped = shipped_files("datasets").get(name)
     used = config_files("datasets", beside).get(name)
     if used != shipped:
@@ -222,7 +223,7 @@ def _find_named(
 
 
 def _some(names: Iterable[str], group: str) -> str:
-    """The names in a message: all, or as many as one reads, and where the others are listed."""
+    """List names for a message; of many, the first ones and where the others are listed."""
     ordered = sorted(names, key=lambda name: ("/" in name, name))
     if len(ordered) <= _MOST_LISTED:
         return ", ".join(ordered) or "none"

@@ -28,14 +28,14 @@ def is_table_neutral(key: str) -> bool:
 
 @cache
 def marked_keys(between: str) -> frozenset[str]:
-    """The keys that are marked so, see :class:`reality_check.config.types.MayDiffer`."""
+    """Return the keys with that mark, see :class:`reality_check.config.types.MayDiffer`."""
     return frozenset(key for mark, key in _marks(Experiment, "") if mark.between == between)
 
 
 def _is_below(key: str, marked: frozenset[str]) -> bool:
     _, _, of_method = key.removeprefix("methods.").partition(".")  # after the method's name
     keys = [key, f"methods.{of_method}"] if key.startswith("methods.") and of_method else [key]
-    return any(key == one or key.startswith(f"{one}.") for one in marked for key in keys)
+    return any(key == mark or key.startswith(f"{mark}.") for mark in marked for key in keys)
 
 
 def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]:

@@ -21,7 +21,7 @@ _QUOTED = re.compile(r"'([^']|'')*'|\"([^\"\\]|\\.)*\"")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
-    """The keys and the value of ``key.path=value``.
+    """Parse ``key.path=value`` into its keys and its value.
 
     A value is YAML only where it begins with a bracket or is in quotes, or is a word that is no
     text: signs such as # @ % mean themselves. Where a key is text, so is its value.
@@ -52,12 +52,12 @@ def _value(given: str, kinds: Sequence[Any]) -> Any:
 
 
 def _kinds(keys: Sequence[str]) -> list[Any]:
-    """The types that the schema has for a key; none below a key with free ones."""
-    found: list[Any] = [Experiment]
+    """Return the types that the schema has for a key; empty below a key with free keys."""
+    kinds: list[Any] = [Experiment]
     for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
-        fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
-        found = [kind for field in fields if field for kind in kinds_of(field.annotation)]
-    return found
+        fields = [kind.model_fields.get(key) for kind in kinds if is_model(kind)]
+        kinds = [kind for field in fields if field for kind in kinds_of(field.annotation)]
+    return kinds
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

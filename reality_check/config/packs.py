@@ -11,13 +11,13 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import find_path
 from reality_check.utils.text import nearest
 
-#: What a pack says of itself; the version is raised when an older reader would misread it.
+#: Identify a pack; the version is raised when an older reader would misread it.
 SCHEMA, VERSION = "reality-check-pack", 1
 _KEYS = {"from", "methods"}
 
 
 def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
-    """The methods of a pack as plain data, each with the pack that its results come from.
+    """Return the methods of a pack as plain data, each with a reference to the pack.
 
     Args:
         entry: ``{from: PACK}``, or ``{from: PACK, methods: [NAME, ...]}`` for some of them.

@@ -32,7 +32,7 @@ GROUPS = {
     "tracker": "reality_check.trackers",
     "column": "reality_check.columns",
 }
-#: What a kind is called in messages.
+#: The word for each kind in messages.
 WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
 #: A YAML takes names with a dot for import paths, and with a colon for those of a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
@@ -58,12 +58,12 @@ class Plugin:
 
     @property
     def title(self) -> str:
-        """The package with its version."""
+        """The name of the package and its version."""
         return f"{self.package} {self.version}".strip()
 
     @property
     def import_path(self) -> str:
-        """What names the object without the entry point."""
+        """The import path that names the object without the entry point."""
         return self.target.replace(":", ".")
 
     @property
@@ -94,7 +94,7 @@ class Plugin:
 
 
 def plugins(kind: str) -> dict[str, list[Plugin]]:
-    """What installed packages add, by name; a name that several claim has several entries."""
+    """Return the plugins of a kind by name, several where packages share the name."""
     by_name: dict[str, list[Plugin]] = {}
     if kind in GROUPS:
         for plugin in _installed(GROUPS[kind], kind, tuple(sys.path)):
@@ -104,7 +104,7 @@ def plugins(kind: str) -> dict[str, list[Plugin]]:
 
 @lru_cache(maxsize=16)
 def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
-    """The plugins on a ``sys.path``: reading all metadata again for each training takes a while."""
+    """Return the plugins on a ``sys.path``, cached because reading all metadata is slow."""
     unique = {
         Plugin(
             kind,
@@ -119,15 +119,15 @@ def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ..
 
 
 def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) -> Plugin | None:
-    """The plugin of that name.
+    """Return the plugin of that name, or ``None``.
 
     Args:
         kind: a key of :data:`GROUPS`; there are none of other kinds.
         name: as a YAML writes it.
-        others: who has the name without any plugin, and what names theirs beyond doubt.
+        others: other owners of the name, each with the import path of theirs.
 
     Raises:
-        UsageError: the name is not only this plugin's.
+        UsageError: several owners have the name.
     """
     candidates = plugins(kind).get(name, [])
     if not candidates:

@@ -38,7 +38,7 @@ from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Of a class, as the data set has it; numbers are taken as text.
+#: The name of a class in the data set; numbers are converted to text.
 ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
 
 
@@ -84,7 +84,7 @@ class Split(Strict):
 
     @field_validator("folds")
     @classmethod
-    def _one_fold(cls, value: int, info: ValidationInfo) -> int:
+    def _folds_of_rule(cls, value: int, info: ValidationInfo) -> int:
         rule = info.data.get("rule")
         if rule == "own":
             if info.data.get("validation") is None:
@@ -106,7 +106,7 @@ SAMPLERS = {
     "random": "RandomSampler",
     "qmc": "RandomSampler",
 }
-#: Those whose draws depend on nothing but the seed, the trial and the parameter, and are made here.
+#: Samplers whose draws depend only on the seed, the trial and the parameter.
 INDEPENDENT = ("random", "qmc")
 
 
@@ -116,7 +116,7 @@ class Search(Strict):
     ``repeats`` independent searches of ``trials`` trials each end with a winner each, which is
     retrained; what is said about a loss is about the means of searches. With ``budget`` there is
     one random search, and what a search of so many trials gives is estimated from all subsets of
-    its trials. A sampler is built anew for every trial and keeps nothing but what is in the study.
+    its trials. A new sampler is built for every trial; its only state is the study.
     """
 
     trials: PositiveInt = 50
@@ -202,22 +202,22 @@ class Search(Strict):
 
     @property
     def trials_text(self) -> str:
-        """How many trials a search has, in words."""
+        """The number of trials of a search, in words."""
         each = self.trials_per_parameter
         return f"{self.trials} trials" if each is None else f"{each} trials a parameter"
 
     @property
     def settings(self) -> int:
-        """How many trials of a method are retrained: one a search, or the best of one."""
+        """The number of retrained trials of a method: the winner of each search, or the best."""
         return self.retrain_best or self.repeats
 
 
-#: In so many of all subsets, at most, the best trial may be one that is not retrained.
+#: The largest fraction of subsets whose best trial may be one that is not retrained.
 LEFT_OUT = 0.02
 
 
 def least_retrained(trials: int, budget: int) -> int:
-    """How many of the best trials must be retrained, so that few subsets are left out."""
+    """Return how many of the best trials must be retrained so that few subsets are left out."""
     every = math.comb(trials, budget)
     return next(
         best
@@ -349,17 +349,16 @@ class Protocol(Strict):
 
     @property
     def runs(self) -> int:
-        """The reproductions of a method, over all its searches."""
+        """The number of reproductions of a method, over all its searches."""
         return self.search.settings * self.reproductions
 
     def objective(self, stage: Stage) -> str:
-        """What the values of a stage's trials are."""
+        """Return what the values of a stage's trials measure, in words."""
         if stage is Stage.BASELINES:
             return f"best test {METRICS[PRIMARY]} without training"
         if stage is Stage.FINAL:
             return f"test {METRICS[PRIMARY]}"
-        metric = metric_of(self.selects_by, self.described)
-        return f"validation {'-' if metric.sign < 0 else ''}{metric.title}"
+        return f"validation {metric_of(self.selects_by, self.described).maximised.title}"
 
     @property
     def stages(self) -> tuple[Stage, ...]:

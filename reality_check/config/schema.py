@@ -20,7 +20,7 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.report import Report
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
@@ -168,13 +168,13 @@ class Experiment(Strict):
         try:
             self.model_of(method)
         except ValidationError as error:
-            found = error.errors(include_url=False)[0]
-            key = ".".join(["model", *map(str, found["loc"])])
-            reason = found.get("ctx", {}).get("error", found["msg"])
+            details = error.errors(include_url=False)[0]
+            key = ".".join(["model", *map(str, details["loc"])])
+            reason = details.get("ctx", {}).get("error", details["msg"])
             raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
 
     def _check_phases(self) -> None:
-        """A network that has not been through all changes of its loss is not the method's."""
+        """Every change of a loss must happen before the last epoch that may be selected."""
         for method in self.methods:
             training, two = self.training_of(method), self.two_phases(method)
             if two and training.max_epochs < 2:
@@ -205,9 +205,9 @@ class Experiment(Strict):
             "metric": [*METRICS, *self.protocol.final_metrics],
         }
         for claim in self.claims:
-            for one in itertools.chain.from_iterable(claim.comparisons()):
+            for measured in itertools.chain.from_iterable(claim.comparisons()):
                 for kind, allowed in known.items():
-                    given = getattr(one, kind)
+                    given = getattr(measured, kind)
                     if given not in allowed:
                         raise ValueError(
                             f"claim {claim.name!r}: this experiment has no {kind} {given!r}."
@@ -215,7 +215,7 @@ class Experiment(Strict):
                         )
 
     def _check_fixed(self) -> None:
-        """Without a search there is nobody to fill in a range."""
+        """Without a search, every value must be fixed."""
         if self.protocol.selects_on == "validation":
             return
         for method in self.methods:
@@ -227,7 +227,7 @@ class Experiment(Strict):
             rates |= method.learning_rates.loss_parts
             tunable = {"arguments": method.arguments, "miner": method.miner}
             tunable |= {"learning_rates": rates, "phase2": dict(method.phase2 or {})}
-            tunable["schedules"] = {name: dict(one) for name, one in method.schedules.items()}
+            tunable["schedules"] = {name: dict(item) for name, item in method.schedules.items()}
             searched = find_searched(tunable, "")
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"
@@ -237,24 +237,24 @@ class Experiment(Strict):
                 )
 
     def trained(self) -> Experiment:
-        """The experiment without the methods whose results come from packs."""
+        """Return the experiment without the methods whose results come from packs."""
         own = [method for method in self.methods if method.packed is None]
         return self.model_copy(update={"methods": own})
 
     def method(self, name: str) -> Method:
-        """The method of that name."""
+        """Return the method of that name."""
         return next(method for method in self.methods if method.name == name)
 
     def seed_of(self, method: Method) -> int:
-        """What a method's seeds are derived from: a control has one of its own."""
+        """Return the seed from which a method's seeds are derived; controls have their own."""
         return self.seed if method.control_of is None else derive(self.seed, "control", method.name)
 
     def model_of(self, method: Method) -> Model:
-        """The model that a method trains: the experiment's, with the method's own changes."""
+        """Return the model that a method trains: the experiment's with the method's changes."""
         return self.model.changed(method.model) if method.model else self.model
 
     def training_of(self, method: Method) -> Training:
-        """How a method's network is trained."""
+        """Return the training settings of a method."""
         return method.training or self.protocol.training
 
     def two_phases(self, method: Method) -> bool:
@@ -262,7 +262,7 @@ class Experiment(Strict):
         return method.phase2 is not None or self.training_of(method).phases == "two"
 
     def trials_of(self, method: Method) -> int:
-        """How many trials each of a method's searches has.
+        """Return the number of trials of each of a method's searches.
 
         Where they are counted by its parameters, they are known once
         :func:`reality_check.training.preflight.with_trials` has counted these.
@@ -270,7 +270,7 @@ class Experiment(Strict):
         return method.trials or self.protocol.search.trials
 
     def plain(self, **options: Any) -> dict[str, Any]:
-        """Plain data from which the same experiment can be loaded again; without passwords."""
+        """Return plain data that loads to the same experiment; passwords are left out."""
         plain = super().plain(**options)
         if plain.get("storage"):
             plain["storage"] = without_password(plain["storage"])
@@ -278,12 +278,12 @@ class Experiment(Strict):
 
 
 def count_trainings(experiment: Experiment) -> int:
-    """How often a network is trained in all: search, reproductions and final."""
+    """Return the number of trainings of an experiment, over all stages."""
     return sum(trainings_of(experiment, method) for method in experiment.trained().methods)
 
 
 def trainings_of(experiment: Experiment, method: Method) -> int:
-    """How often a network is trained for a method."""
+    """Return the number of trainings of a method, over all stages."""
     protocol = experiment.protocol
     folds = protocol.split.folds
     each = {

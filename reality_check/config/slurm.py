@@ -25,11 +25,11 @@ class Slurm(Strict):
     notice_seconds: Annotated[int, Field(ge=5)] = 120
     """How long before the limit a worker is asked to write its checkpoint."""
     gpus: Annotated[int, Field(ge=0)] | None = None
-    """Of a job; by default 1, or 0 with device: cpu."""
+    """GPUs of a job; by default 1, or 0 with device: cpu."""
     cpus: PositiveInt = 2
     """Cores of a job."""
     memory: str | None = None
-    """Of a job, as SLURM writes it: 16G."""
+    """Memory of a job, as SLURM writes it: 16G."""
     account: str | None = None
     """Who is charged."""
     qos: str | None = None

@@ -51,10 +51,10 @@ def sources_of(out_dir: Path) -> Iterator[None]:
 
 
 def _forget(names: set[str]) -> dict[str, ModuleType]:
-    """Remove modules, and those inside of them, from those imported, and return them."""
-    found = [module for module in sys.modules if module.partition(".")[0] in names]
+    """Remove modules and their submodules from ``sys.modules``, and return them."""
     importlib.invalidate_caches()
-    return {module: sys.modules.pop(module) for module in found}
+    removed = [module for module in sys.modules if module.partition(".")[0] in names]
+    return {module: sys.modules.pop(module) for module in removed}
 
 
 _used = contextlib.ExitStack()
@@ -62,7 +62,7 @@ atexit.register(_used.close)
 
 
 def use_sources(out_dir: Path | None) -> None:
-    """Do the same from now on, or no longer; only for the folder that was named last."""
+    """Import from a folder's copies until the next call, as :func:`sources_of` does."""
     _used.close()
     if out_dir is not None:
         _used.enter_context(sources_of(out_dir))
@@ -100,8 +100,8 @@ def fingerprint(module: str) -> str | None:
 def own_files(module: str) -> dict[str, Path]:
     """Return the files of an own module and of the own modules that it imports, by name.
 
-    These lie in one folder: libraries elsewhere are not looked into, however they are reached.
-    Empty where the module is none of the user's own.
+    All lie in the folder of the module; libraries elsewhere are not read. Empty if the module is
+    not the user's own.
     """
     root = _own_root(module.partition(".")[0])
     files: dict[str, Path] = {}
@@ -134,7 +134,7 @@ def _own_root(top: str) -> Path | None:
 
 
 def _imports(module: str, file: Path) -> Iterator[str]:
-    """Yield the modules that a module may import; names in them are among these."""
+    """Yield the modules that a module may import; some may be names in modules instead."""
     try:
         tree = ast.parse(file.read_bytes() if file.suffix == ".py" else b"")
     except SyntaxError:  # of one that is imported only where something else is missing
@@ -153,14 +153,14 @@ def _installed(top: str) -> str | None:
     """Return name and version of the package that a top-level module is installed with."""
     if top in _OURS:
         return f"pml-extensions {__version__}"
-    found = _distribution(top)
-    if found is None:
+    package = _distribution(top)
+    if package is None:
         return None
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    origin = json.loads(package.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id", "")
     address = f" ({origin['url']}{f'@{commit}' if commit else ''})" if origin else ""
     # CPU and GPU have the same code.
-    return f"{found.metadata['Name']} {found.version.partition('+')[0]}{address}"
+    return f"{package.metadata['Name']} {package.version.partition('+')[0]}{address}"
 
 
 def _distribution(top: str) -> Distribution | None:
@@ -170,5 +170,5 @@ def _distribution(top: str) -> Distribution | None:
 
 @functools.lru_cache(maxsize=4)
 def _tops(path: tuple[str, ...]) -> dict[str, list[str]]:
-    """The distributions of each top-level module on a ``sys.path``; reading them takes a while."""
+    """Return the distributions of each top-level module on a ``sys.path``; cached."""
     return {top: list(names) for top, names in packages_distributions().items()}

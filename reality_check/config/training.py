@@ -72,11 +72,11 @@ class Optimizers(Strict):
     """The three optimisers of a fold run."""
 
     trunk: Optimizer
-    """Of the trunk's parameters."""
+    """Optimiser of the trunk's parameters."""
     embedder: Optimizer
-    """Of the head's and the embedder's parameters."""
+    """Optimiser of the parameters of head and embedder."""
     loss: Optimizer
-    """Of the loss's own parameters, such as proxies."""
+    """Optimiser of the loss's own parameters, such as proxies."""
 
 
 #: Keys of an augmentation that are for vectors; all others are for images.
@@ -107,13 +107,13 @@ class Augment(Strict):
     random_crop: bool = False
     """Whether the crop is at a random position instead of the centre."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """b draws the factor from [1 - b, 1 + b]."""
+    """b draws the brightness factor from [1 - b, 1 + b]."""
     contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The same, for the blend with the mean grey."""
+    """As brightness, for blending with the mean grey."""
     saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """The same, for the blend with the grey image."""
+    """As brightness, for blending with the grey image."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Largest turn of the hue, in full circles."""
+    """Largest rotation of the hue, in full circles."""
     grayscale: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Probability of turning a colour image grey."""
     crop_size: PositiveInt | None = None
@@ -121,18 +121,18 @@ class Augment(Strict):
     resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
     """Before the crop: the short side, or [height, width], in pixels."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
-    """Of resizing and of crops."""
+    """Interpolation of resizing and of crops."""
     noise: Annotated[float, Field(ge=0)] = 0.0
-    """Of vectors: deviation, as a fraction of the vector's root mean square."""
+    """For vectors: deviation of added noise, as a fraction of the vector's root mean square."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of vectors: probability of setting a value to 0."""
+    """For vectors: probability of setting a value to 0."""
 
     def of_images(self) -> dict[str, Any]:
-        """The options that have a meaning for images."""
+        """Return the options that apply to images."""
         return self.model_dump(exclude=set(_OF_VECTORS))
 
     def of_vectors(self) -> dict[str, Any]:
-        """The options that have a meaning for vectors and other float tensors."""
+        """Return the options that apply to vectors and other float tensors."""
         return self.model_dump(include=set(_OF_VECTORS))
 
     @field_validator("scale", "resized_crop_scale", "resized_crop_ratio")
@@ -207,7 +207,7 @@ class Schedule(Strict):
 
 
 def check_kind(schedule: Any, of_kinds: Mapping[str, Sequence[str]]) -> None:
-    """Make sure that a schedule has no key that belongs to other kinds of it."""
+    """Raise ``ValueError`` if a schedule has a key that belongs to other kinds."""
     for key, kinds in of_kinds.items():
         default = type(schedule).model_fields[key].get_default(call_default_factory=True)
         if schedule.kind not in kinds and getattr(schedule, key) != default:
@@ -218,7 +218,7 @@ def check_kind(schedule: Any, of_kinds: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_steps(schedule: Any) -> None:
-    """Make sure that a schedule of steps says when they are, once."""
+    """Raise ``ValueError`` unless a schedule of steps has either ``at`` or ``every``."""
     if schedule.kind == "step" and bool(schedule.at) == (schedule.every is not None):
         raise ValueError(
             "a schedule of steps needs either at, a list of epochs, or every, a number of them"
@@ -311,17 +311,17 @@ class Training(Strict):
         return self
 
     def iterations(self, images: int) -> int:
-        """Iterations of an epoch with so many training images; at least 1."""
+        """Return the number of iterations per epoch for a number of training images."""
         if self.iterations_per_epoch == "pass":
             return max(1, images // self.batch_size)
         return self.iterations_per_epoch
 
     def phase_epochs(self, two_phases: bool) -> tuple[int, int]:
-        """Most epochs of the first phase, and what they leave to the second one."""
+        """Return the most epochs of the first phase, and the number left for the second."""
         second = self.second_phase_epochs or max(1, round(self.max_epochs * _SECOND_PHASE))
         first = max(1, self.max_epochs - second) if two_phases else self.max_epochs
         return first, self.max_epochs - first
 
     def selects_among(self, two_phases: bool) -> int:
-        """Most epochs among which one is selected, for the scored weights or a second phase."""
+        """Return the number of epochs among which the best one is selected."""
         return self.phase_epochs(two_phases and self.second_phase_epochs is None)[0]

@@ -22,7 +22,7 @@ Tunable = Annotated[
     float | Range | Choices | None, BeforeValidator(parse_tunable), PlainSerializer(dump_value)
 ]
 Arguments = Annotated[dict[str, Any], BeforeValidator(parse_items), PlainSerializer(dump_value)]
-#: Values of which none is searched.
+#: Fixed values, none of which is searched.
 Fixed = Annotated[dict[str, Any], BeforeValidator(partial(parse_items, searched=False))]
 _Plain = TypeVar("_Plain")
 #: A value of some type, or a range or choices of such.
@@ -51,7 +51,7 @@ class MayDiffer:
 
 RESULT_NEUTRAL = MayDiffer("runs")
 TABLE_NEUTRAL = MayDiffer("experiments")
-#: Where files lie, and whether they are fetched: that they are the same ones, a fingerprint tells.
+#: The location of files may differ between runs, since fingerprints verify their content.
 DataPath = Annotated[str, RESULT_NEUTRAL]
 Download = Annotated[
     bool, RESULT_NEUTRAL, Field(description="Whether to fetch what is missing into `path`.")
@@ -69,7 +69,7 @@ def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def check_learning_rate(value: Any) -> Any:
-    """Learning rates and their factors are not negative; 0 freezes the part."""
+    """Raise ``ValueError`` for a negative learning rate or factor; 0 freezes the part."""
     low = min(ends_of(value), default=0)
     if low < 0:
         raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")

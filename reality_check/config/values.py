@@ -27,18 +27,18 @@ from typing_extensions import Self
 
 from reality_check.config.yaml_text import Unquoted
 
-#: Keys of a range and of choices, and what they are called elsewhere.
+#: Keys of a range and of choices, and what users often write instead.
 _KEYS = ("low", "high", "choices")
 _ELSEWHERE = (
     "value values val vals choice choises choces chioces options option min max minimum maximum "
     "lo hi lower upper lwo hihg hgih hig"
 )
 
-#: Stands for every value of a key that changed no result.
+#: Matches every value of a removed key that changed no result.
 ANY = object()
 
-#: By class and key, what earlier versions had: the default, with which their files name it still,
-#: and what to say of any other value.
+#: Removed keys by class and name: the default, which files of earlier versions still hold, and the
+#: message for any other value.
 GONE: dict[tuple[str, str], tuple[Any, str]] = {
     ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
     ("GpuSettings", "probe"): (ANY, ""),
@@ -68,7 +68,7 @@ class Strict(BaseModel):
     )
 
     def plain(self, **options: Any) -> dict[str, Any]:
-        """Plain data that is validated to the same again; everything is dumped here.
+        """Return plain data that validates to an equal model.
 
         Args:
             options: of :meth:`pydantic.BaseModel.model_dump`, such as ``exclude``.
@@ -78,7 +78,7 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def as_meant(cls, values: Any) -> Any:
-        """Leave words of YAML 1.1 to the types of their keys, to which a flag is no number.
+        """Interpret ambiguous words of YAML 1.1 by the types of their keys.
 
         Keys that are :data:`GONE` are left out where they have their default.
         """
@@ -102,7 +102,7 @@ def _as_meant(value: Any, field: FieldInfo | None) -> Any:
 
 
 def kinds_of(annotation: Any) -> Iterator[Any]:
-    """A type, and what it is made of."""
+    """Yield a type and all types that it is composed of."""
     yield annotation
     for part in get_args(annotation):
         yield from kinds_of(part)
@@ -135,7 +135,7 @@ class Range(Strict):
         return self
 
     def middle(self) -> float | int:
-        """The middle of the range: geometric for ``log``, arithmetic else."""
+        """Return the middle of the range: geometric for ``log``, else arithmetic."""
         mid = math.sqrt(self.low * self.high) if self.log else (self.low + self.high) / 2
         return round(mid) if self.integer else mid
 
@@ -149,7 +149,7 @@ class Choices(Strict):
     """The values that are tried."""
 
     def middle(self) -> Any:
-        """The first choice."""
+        """Return the first choice."""
         return self.choices[0]
 
 
@@ -159,7 +159,7 @@ _PLAIN = "a number such as 10 or .inf, or text in quotes"
 
 
 def parse_value(value: Any, searched: bool = True) -> Any:
-    """Plain data of which YAML and JSON keep every value, with ranges and choices at any depth.
+    """Return data that YAML and JSON preserve exactly, with ranges and choices at any depth.
 
     Args:
         searched: whether mappings may describe ranges and choices.
@@ -188,7 +188,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
 
 
 def parse_items(values: Any, searched: bool = True) -> Any:
-    """The same of each value of a mapping, whose own keys are names."""
+    """Apply :func:`parse_value` to each value of a mapping, whose keys must be text."""
     if not isinstance(values, Mapping):
         return values
     parsed = {}
@@ -203,7 +203,7 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 
 
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is one, or was meant to be."""
+    """Whether a mapping is a range or choices, or was probably meant to be."""
     keys = {str(key).lower() for key in value} - {"log", "int"}
     return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_ELSEWHERE.split()))
 
@@ -260,7 +260,7 @@ def is_number(value: Any) -> bool:
 
 
 def parse_tunable(value: Any) -> float | Searched | None:
-    """A number, or a range or choices of numbers; numbers written as ``1e-4`` are accepted."""
+    """Parse a number, or a range or choices of numbers, also written as ``1e-4``."""
     parsed = parse_value(value) if isinstance(value, Mapping) else value
     if parsed is None or isinstance(parsed, Range):
         return parsed
@@ -277,7 +277,7 @@ def parse_tunable(value: Any) -> float | Searched | None:
 
 
 def ends_of(value: Any) -> list[Any]:
-    """What a value can be: all choices, both ends of a range, or the number itself."""
+    """Return all choices, both ends of a range, or the number itself."""
     if isinstance(value, Range):
         ends = [value.low, value.high]
         return [int(end) for end in ends] if value.integer else ends
@@ -285,7 +285,7 @@ def ends_of(value: Any) -> list[Any]:
 
 
 def dump_value(value: Any) -> Any:
-    """The inverse of :func:`parse_value`: plain data that YAML can hold."""
+    """Return plain data for YAML; the inverse of :func:`parse_value`."""
     return _replaced(value, "", lambda _, searched: _dumped(searched))
 
 
@@ -296,9 +296,9 @@ def _dumped(value: Searched) -> dict[str, Any]:
 
 def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:
     """Return ``(dotted name, range or choices)`` of everything searched below ``value``."""
-    found: list[tuple[str, Searched]] = []
-    _replaced(value, path, lambda *one: found.append(one))
-    return found
+    searched: list[tuple[str, Searched]] = []
+    _replaced(value, path, lambda *item: searched.append(item))
+    return searched
 
 
 def fill_in(value: Any, path: str, params: Mapping[str, Any]) -> Any:

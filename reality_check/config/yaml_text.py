@@ -74,7 +74,7 @@ class _Loader(_Plain, yaml.SafeLoader):
 
 
 class _FastLoader(_Plain, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The same for shipped files: many times faster, but brackets without end crash the process."""
+    """As :class:`_Loader`, but faster, for shipped files: deep nesting crashes the process."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -107,14 +107,14 @@ def _parse(text: str) -> Any:
 
 
 def parse_word(text: str) -> Any:
-    """What YAML reads as a value of its own: no quotes, brackets or comments are seen in it."""
+    """Parse a text as one plain YAML value: quotes, brackets and comments have no meaning."""
     loader = _Loader("")
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     return loader.construct_object(yaml.ScalarNode(tag, text))
 
 
 def dump_yaml(data: Any, compact: bool = False) -> str:
-    """The inverse of :func:`parse_yaml`, with keys in their order.
+    """Write data as YAML text, with keys in their order; the inverse of :func:`parse_yaml`.
 
     Args:
         compact: whether ranges and other collections without inner ones take one line.
@@ -129,7 +129,7 @@ def dump_yaml(data: Any, compact: bool = False) -> str:
 
 
 def unshared(data: Any, depth: int = 0) -> Any:
-    """A copy in which no part is held twice: overrides must not reach through YAML's aliases."""
+    """Copy data without shared parts, so that overrides do not change YAML's aliases too."""
     if depth > 50:
         raise yaml.YAMLError("nested too deeply")
     if isinstance(data, Mapping):
@@ -140,7 +140,7 @@ def unshared(data: Any, depth: int = 0) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many values a node has once its aliases are written out; a circle has infinitely many."""
+    """Return the number of values of a node with aliases expanded; infinite for a cycle."""
     if id(node) not in known:
         known[id(node)] = math.inf
         below = node.value if isinstance(node, yaml.CollectionNode) else []

@@ -9,14 +9,14 @@ from typing import Any
 from reality_check.data import readers
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.normalize import Normalize
-from reality_check.data.cache.decoded import decode_files, is_intact
+from reality_check.data.batch_sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
+from reality_check.data.cache.decoded import decode_files
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers.glyphs import make_glyphs
 from reality_check.data.readers.image_folder import list_image_folder
 from reality_check.data.readers.tensors import read_tensors
 from reality_check.data.readers.torch_dataset import read_torch_dataset
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
-from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.sanity import warn_of_oddities
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.utils.errors import UsageError
@@ -36,7 +36,6 @@ __all__ = [
     "build_sampler",
     "class_splits",
     "decode_files",
-    "is_intact",
     "list_image_folder",
     "load_dataset",
     "make_glyphs",
@@ -62,19 +61,11 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
     Raises:
         UsageError: for an unknown reader, and for data that cannot be read.
     """
-    data = _read(config)
-    if verify and isinstance(data, ImageSet) and not is_intact(data):
-        data = _read(config)
-    warn_of_oddities(data)
-    return data
-
-
-def _read(config: Any) -> SampleSet:
-    """Call the reader's ``read`` and decode the files that it lists, if it lists any."""
-    reader = _find_reader(config.reader)
-    data: SampleSet | ImageFiles = reader.read(config)
+    data: SampleSet | ImageFiles = _find_reader(config.reader).read(config)
     if isinstance(data, ImageFiles):
-        return decode_files(data, config.size, config.channels, config.resize, config.on_broken)
+        how = (config.size, config.channels, config.resize, config.on_broken)
+        data = decode_files(data, *how, verify)
+    warn_of_oddities(data)
     return data
 
 

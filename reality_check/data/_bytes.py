@@ -1,4 +1,4 @@
-"""Numbers of bytes: how they are written, and how far they are."""
+"""Format numbers of bytes, and show the progress of reading or writing them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ _MEGABYTE = 10**6
 
 def format_bytes(count: float) -> str:
     """Return bytes as people write them: ``"1.2 GB"``, ``"340 MB"``, ``"12 kB"``."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+    for suffix, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
-            return f"{count / factor:.{1 if unit == 'GB' else 0}f} {unit}"
+            return f"{count / factor:.{1 if suffix == 'GB' else 0}f} {suffix}"
     return f"{count:.0f} bytes"
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, 0 if it is not there."""
+    """Return the size of a file in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 @contextlib.contextmanager
 def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show how many megabytes are done while the block runs; it calls what it gets with bytes.
+    """Show a progress bar in megabytes while the block runs.
 
-    ``total`` is 0 where it is not known.
+    Yields a function to be called with each number of bytes that is done. ``total`` is 0 if it is
+    not known.
     """
     seen = done
     with progress(f"{what} (MB)", total // _MEGABYTE, done // _MEGABYTE) as advance:

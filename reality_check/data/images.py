@@ -11,13 +11,13 @@ from reality_check.utils.errors import UsageError
 
 
 class PixelBatch(NamedTuple):
-    """A batch of images as augmentation takes it.
+    """A batch of images, the input of augmentation.
 
     Attributes:
         pixels: uint8, shape (B, H, W, C), H and W those of the largest image of the batch.
         sizes: int64, shape (B, 2), on the CPU: height and width of each image, which fills the top
-            left corner of its slot (beyond it, its edge pixels are repeated). None where every
-            image fills its whole slot.
+            left corner of its frame (beyond it, its edge pixels are repeated). None where every
+            image fills its whole frame.
     """
 
     pixels: Tensor
@@ -51,7 +51,7 @@ class Images:
 
     @classmethod
     def from_array(cls, array: np.ndarray) -> Images:
-        """Images of one size.
+        """Take an array as images of one size.
 
         Args:
             array: uint8, shape (N, H, W, C); not copied if it is contiguous.
@@ -82,7 +82,7 @@ class Images:
         return len(self.offsets)
 
     def __getitem__(self, rows: Any) -> Images:
-        """A view of some images: a slice, an integer array or a bool mask."""
+        """Return a view of some images: a slice, an integer array or a bool mask."""
         return Images(
             self.pixels,
             np.atleast_1d(self.offsets[rows]),
@@ -93,7 +93,7 @@ class Images:
 
     @property
     def shape(self) -> tuple[int, int, int] | None:
-        """Height, width and channels where all images have one size, else None."""
+        """Height, width and channels if all images have one size, else None."""
         height, width = int(self.heights[0]), int(self.widths[0])
         if (self.heights == height).all() and (self.widths == width).all():
             return height, width, self.channels
@@ -105,14 +105,14 @@ class Images:
         return np.asarray(self.heights * self.widths * self.channels)
 
     def image(self, index: int) -> np.ndarray:
-        """One image: uint8, shape (H, W, C), not copied."""
+        """Return an image: uint8, shape (H, W, C), not copied."""
         start = int(self.offsets[index])
         height, width = int(self.heights[index]), int(self.widths[index])
         flat = self.pixels[start : start + height * width * self.channels]
         return np.asarray(flat).reshape(height, width, self.channels)
 
     def array(self) -> np.ndarray:
-        """All images of one size: uint8, shape (N, H, W, C); a copy only where rows were chosen.
+        """Return all images as one array, uint8 (N, H, W, C); a copy only where rows were chosen.
 
         Raises:
             UsageError: the images have different sizes.

@@ -34,27 +34,27 @@ def read_pairs(lists: Mapping[str, PairList], test: SampleSet) -> dict[str, Pair
 
 
 def _read(listed: PairList, test: SampleSet) -> Pairs:
-    """The k-th tenths of both kinds are fold k: so LFW has them, and CALFW has one kind first."""
+    """Read one list; fold k is the k-th tenth of its pairs of one class and of those of two."""
     what, rows = f"the list of pairs {listed.file!r}", dict[str, int]()
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
         key = _plain(name.removeprefix(listed.images))
         if name.startswith(listed.images) and rows.setdefault(key, row) != row:
             raise UsageError(f"{what}: two test images are named {key!r}; rename one.")
-    found = []
+    pairs = []
     try:
         for a, b, same in _parsed(expand_path(listed.file).read_text(encoding="utf-8-sig")):
-            found.append((rows[_plain(a)], rows[_plain(b)], same))
+            pairs.append((rows[_plain(a)], rows[_plain(b)], same))
     except KeyError as error:
         raise UsageError(
             f"{what} has {error}, but test images have names such as {min(rows, default='')!r}; "
             "write as images what paths begin with in the data set and not in the list."
         ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{what} cannot be read after {len(found)} pairs: {error}.") from None
-    first, second, flags = np.array(found, dtype=np.int64).reshape(-1, 3).T
+        raise UsageError(f"{what} cannot be read after {len(pairs)} pairs: {error}.") from None
+    first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     kinds = np.flatnonzero(flags), np.flatnonzero(flags == 0)
     sizes = [len(kind) for kind in kinds]
-    if sizes[0] != sizes[1] or sizes[0] % FOLDS or not found:
+    if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
             f"{what} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
             f"folds need as many of each, a multiple of {FOLDS}; restore the list."
@@ -64,7 +64,7 @@ def _read(listed: PairList, test: SampleSet) -> Pairs:
 
 
 def _parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Both images of each pair, and whether they are of one class."""
+    """Yield both images of each pair, and whether they are of one class."""
     head, *lines = [line.split() for line in text.splitlines() if line.strip()] or [[]]
     if all(map(str.isdecimal, head)):  # LFW: numbers of folds and of pairs of each kind in one
         if 2 * math.prod(map(int, head)) != len(lines):
@@ -80,5 +80,5 @@ def _parsed(text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _plain(name: str) -> str:
-    """A path without the ending of its file, with accents written in one way."""
+    """Return a path without its suffix, in normalised Unicode."""
     return re.sub(r"\.[A-Za-z]{2,4}$", "", unicodedata.normalize("NFC", name))

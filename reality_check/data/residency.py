@@ -1,4 +1,4 @@
-"""Which samples lie on a GPU: a data set is uploaded once a process, for all its folds."""
+"""Samples on a GPU: each process uploads a data set once, for all its folds."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pml_extensions.functional import free_memory
 
 #: Share of a GPU's free memory that the samples of one data set may take.
 _SHARE = 0.5
-#: The variable that tells a worker how many of them have its GPU.
+#: The environment variable with the number of workers that share a worker's GPU.
 WORKERS_ON_GPU = "REALITY_CHECK_WORKERS_ON_GPU"
 
 
-class Placed:
-    """Samples, where they are: their views look here, so that they can be taken off a GPU.
+class DeviceArray:
+    """An array of samples on a device; its views share this, so that it can leave a GPU.
 
     Attributes:
         tensor: the whole array.
@@ -30,32 +30,32 @@ class Placed:
         self.tensor = as_tensor(array)
 
     def take_off(self) -> None:
-        """Leave the device; batches come from the array from now on."""
+        """Leave the device; later batches come from the array in memory."""
         array = self._array()
         if array is not None:
             self.tensor = as_tensor(array)
 
 
-#: What is on a device, by the array's identity, for as long as the array lives.
-_resident: dict[tuple[int, torch.device], Placed] = {}
-#: What was, until memory ran out.
+#: Arrays on a device, by identity, for as long as they live.
+_resident: dict[tuple[int, torch.device], DeviceArray] = {}
+#: Arrays that left the device when its memory ran out.
 _taken_off: set[tuple[int, torch.device]] = set()
 _sharing = 1
 
 
-def place(array: np.ndarray, device: torch.device) -> Placed:
-    """Put samples on a device, once for each array, if they take no more of it than they may."""
+def device_array(array: np.ndarray, device: torch.device) -> DeviceArray:
+    """Return an array on a device, uploaded once, or in memory if it takes too much of a GPU."""
     key = (id(array), device)
     if key in _resident:
         return _resident[key]
-    placed = Placed(array)
+    samples = DeviceArray(array)
     if device.type != "cpu" and key not in _taken_off and _fits(array.nbytes, device):
         # Where others were faster there is no room any more.
         with contextlib.suppress(torch.OutOfMemoryError):
-            placed.tensor = placed.tensor.to(device)
-            _resident[key] = placed
+            samples.tensor = samples.tensor.to(device)
+            _resident[key] = samples
             weakref.finalize(array, _forget, key)
-    return placed
+    return samples
 
 
 def _forget(key: tuple[int, torch.device]) -> None:
@@ -64,28 +64,28 @@ def _forget(key: tuple[int, torch.device]) -> None:
 
 
 def share_gpu(processes: int) -> None:
-    """Say how many processes have this one's GPU and upload samples, itself included."""
+    """Set the number of processes that upload samples to this GPU, including this one."""
     global _sharing
     _sharing = processes
 
 
 def processes_on_gpu() -> int:
-    """The number that :func:`share_gpu` was told."""
+    """Return the number that :func:`share_gpu` set."""
     return _sharing
 
 
 def take_off_gpu() -> bool:
-    """Take all samples of this process off its GPU, for good; whether there were any."""
-    found = bool(_resident)
-    for placed in _resident.values():
-        placed.take_off()
+    """Remove all samples of this process from its GPU for good; return whether there were any."""
+    any_resident = bool(_resident)
+    for samples in _resident.values():
+        samples.take_off()
     _taken_off.update(_resident)
     _resident.clear()
-    return found
+    return any_resident
 
 
 def as_tensor(array: np.ndarray) -> Tensor:
-    """An array, which may be read-only, as a tensor of the same memory."""
+    """Return an array, which may be read-only, as a tensor that shares its memory."""
     with warnings.catch_warnings():
         # A read-only array warns; nothing here writes to it.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

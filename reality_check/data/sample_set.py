@@ -1,4 +1,4 @@
-"""The plain data every reader returns: samples, labels and class names."""
+"""The data that every reader returns: samples, labels and class names."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class SampleSet(ABC):
             are the gallery. None where every sample is both.
         skipped: image files that could not be decoded and were left out, each as
             ``"path: reason"``.
-        sample_names: texts, shape (N,): what a report calls each sample where it cannot show it;
-            None where they have no names.
-        origin: where the samples come from, in words: of what data set and by which trunk.
-        source: the images that the samples were made of, to be shown for them, if they are known.
+        sample_names: texts, shape (N,): the name of each sample in reports that cannot show it;
+            None if they have no names.
+        origin: a sentence on the data set and the trunk that the samples come from.
+        source: the images that the samples were computed from, which reports show, if known.
 
     Raises:
         UsageError: if an array has another type or shape, a label lies outside the classes, a
             class has no sample or a name occurs twice.
     """
 
-    #: What one of the samples is called.
+    #: What error messages call a sample.
     noun: ClassVar[str] = "sample"
 
     samples: Images | Tensors
@@ -129,7 +129,7 @@ class SampleSet(ABC):
 
     @abstractmethod
     def _content(self) -> tuple[Sequence[object], np.ndarray]:
-        """Shape and type of the samples, and checksums of their content."""
+        """Return shape and type of the samples, and checksums of their content."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +198,7 @@ class TensorSet(SampleSet):
 
 
 def _check_official(data: SampleSet) -> None:
-    """A data set's own split must name classes and images that exist."""
+    """Refuse an official split that names classes or images that do not exist."""
     if data.test_classes is not None:
         classes = list(data.test_classes)
         if sorted(set(classes) & set(range(data.num_classes))) != classes or not classes:

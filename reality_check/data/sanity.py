@@ -1,4 +1,4 @@
-"""What is most likely a mistake in a data set: look-alike classes, odd values, copies."""
+"""Likely mistakes in a data set: classes with similar names, values out of range, copies."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DARK = 64
 
 
 def warn_of_oddities(data: SampleSet) -> None:
-    """Warn of classes that may be one, and of values in an unexpected range."""
-    # Escaped: what tells two names apart may be invisible.
-    if pairs := [f"{one!a} and {other!a}" for one, other in look_alikes(data.class_names)]:
+    """Warn of classes that may be one class, and of values in an unexpected range."""
+    # Escaped: two names may differ in invisible characters only.
+    if pairs := [f"{first!a} and {name!a}" for first, name in similar_names(data.class_names)]:
         warnings.warn(
             f"Names of classes of {data.name!r} look alike: "
             f"{textwrap.shorten(', '.join(pairs), 300)}. If two are one class, give them one name.",
@@ -31,14 +31,15 @@ def warn_of_oddities(data: SampleSet) -> None:
         warnings.warn(text, stacklevel=3)
 
 
-def look_alikes(names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return pairs of names that people take for one.
+def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return pairs of names that people may take for the same.
 
     They differ in case (unless of one letter), blanks, leading zeros, invisible characters, or in
     how Unicode writes accents and wide letters.
     """
     first: dict[str, str] = {}
-    return [(one, name) for name in names if (one := first.setdefault(_plain(name), name)) != name]
+    pairs = [(first.setdefault(_plain(name), name), name) for name in names]
+    return [(earlier, name) for earlier, name in pairs if earlier != name]
 
 
 def _plain(name: str) -> str:
@@ -56,7 +57,7 @@ def _range_oddity(data: SampleSet) -> str:
         if len(dark) * 4 <= len(peaks):  # a few may be photographs of the night
             return ""
         return (
-            f"{len(dark)} of {len(peaks)} images of {data.name!r} that were looked at are nearly "
+            f"{len(dark)} of {len(peaks)} sampled images of {data.name!r} are nearly "
             f"black: no value above {max(dark)} of 255. Scale their values to 0..255 (of 16-bit "
             "files to 0..65535) and save them again."
         )
@@ -72,7 +73,7 @@ def _range_oddity(data: SampleSet) -> str:
 
 
 def copies(data: SampleSet, tested: Sequence[int]) -> str:
-    """Return how many samples have an equal one in another class, as a sentence; else ``""``.
+    """Return a sentence on how many samples have a copy in another class, or ``""``.
 
     Args:
         tested: labels of the test classes.
@@ -84,7 +85,7 @@ def copies(data: SampleSet, tested: Sequence[int]) -> str:
     _, content = np.unique(keys, return_inverse=True)
 
     def shared(groups: np.ndarray) -> int:
-        """How many samples have an equal one in another group."""
+        """Return how many samples have a copy in another group."""
         contents = np.unique(content * data.num_classes + groups) // data.num_classes
         return int((np.bincount(contents) > 1)[content].sum())
 

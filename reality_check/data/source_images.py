@@ -1,4 +1,4 @@
-"""The images that features were made of, for those who show samples."""
+"""The images that features were computed from, for reports that show samples."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _NOT_OPENED = ("function", "torch_dataset")
 
 @dataclass(frozen=True)
 class SourceImages:
-    """Where the images are that the rows of a file of features were made of.
+    """The images that the rows of a file of features were computed from.
 
     Args:
         config: of the data set, as JSON, see :func:`described`.
         fingerprint: of the data set when it was embedded.
-        rows: int64, shape (N,): which of its images each sample is.
-        samples: how many the file has.
+        rows: int64, shape (N,): the index of each sample's image.
+        samples: the number of rows in the file.
     """
 
     config: str
@@ -39,7 +39,7 @@ class SourceImages:
         return replace(self, rows=self.rows[rows])
 
     def images(self, classes: Sequence[str]) -> Images | None:
-        """The image of each sample; ``None`` where the data set is gone or is not the same.
+        """Return the image of each sample; ``None`` if the data set is missing or has changed.
 
         Args:
             classes: of the samples, by name.
@@ -53,7 +53,7 @@ class SourceImages:
 
 
 def described(config: Any) -> str:
-    """A data set's configuration as it can be opened from any folder; no download is repeated."""
+    """Return a data set's configuration as JSON with an absolute path and without download."""
     plain = config.plain()
     path = plain.get("path")
     if path is not None and "${" not in path:
@@ -62,7 +62,7 @@ def described(config: Any) -> str:
 
 
 def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
-    """What ``reality-check embed`` noted in a file of so many samples, if it made it of images."""
+    """Return the images that ``reality-check embed`` recorded in its file, or None."""
     if "source" not in columns or "made_of" not in columns:
         return None
     fingerprint = json.loads(columns["made_of"])["data_fingerprint"]
@@ -71,7 +71,7 @@ def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
 
 @functools.lru_cache(maxsize=1)
 def _opened(text: str, fingerprint: str) -> Any:
-    """The ImageSet, or ``None``."""
+    """Open the data set of a configuration; return None if it is missing or has changed."""
     from reality_check.data import ImageSet, load_dataset
 
     try:

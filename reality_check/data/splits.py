@@ -213,8 +213,8 @@ def _splits(
     trainval: tuple[int, ...], test: tuple[int, ...], folds: int, rule: Rule
 ) -> ClassSplits:
     parts = (
-        _fold(set(trainval), [trainval[place] for place in places])
-        for places in _RULES[rule](len(trainval), folds)
+        _fold(set(trainval), [trainval[rank] for rank in ranks])
+        for ranks in _RULES[rule](len(trainval), folds)
     )
     return ClassSplits(trainval, test, tuple(parts))
 

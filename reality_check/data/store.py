@@ -1,4 +1,4 @@
-"""Where the samples of a training live, and how batches are taken from them."""
+"""Hold the samples of a training, on the device if they fit, and gather batches of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ import torch
 from torch import Tensor
 
 from reality_check.data.images import Images, PixelBatch
-from reality_check.data.residency import place
+from reality_check.data.residency import device_array
 from reality_check.data.tensors import Tensors
 
 
-class PixelStore:
-    """Images from which batches are drawn, resident on the device where they fit.
+class _Store:
+    """An array on the device if it fits, else in memory."""
+
+    def __init__(self, array: np.ndarray, device: torch.device) -> None:
+        self.device = device
+        self._samples = device_array(array, device)
+
+    @property
+    def resident(self) -> bool:
+        """Whether the samples are on the device."""
+        return self._samples.tensor.device.type == self.device.type
+
+
+class PixelStore(_Store):
+    """Images from which batches are drawn, resident on the device if they fit.
 
     On a CPU nothing is copied: batches are gathered from the array, which may be memory-mapped and
     is then shared by all processes. On a GPU the array is uploaded, once for all its views, if the
@@ -21,8 +34,8 @@ class PixelStore:
     """
 
     def __init__(self, images: Images, device: torch.device) -> None:
-        self.device = device
-        self._placed, self._offsets = place(images.pixels, device), images.offsets
+        super().__init__(images.pixels, device)
+        self._offsets = images.offsets
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
         self._frame = _frame(images)
@@ -33,16 +46,11 @@ class PixelStore:
         return len(self._offsets)
 
     @property
-    def resident(self) -> bool:
-        """Whether batches are gathered where they are wanted."""
-        return self._pixels.device.type == self.device.type
-
-    @property
     def _pixels(self) -> Tensor:
-        return self._placed.tensor
+        return self._samples.tensor
 
     def batch(self, rows: np.ndarray) -> PixelBatch:
-        """The images of some rows of the view, int64 (B,), on the device."""
+        """Return the images of some rows of the view, int64 (B,), on the device."""
         if self._frame is not None:
             frames, chosen = _frames(self._pixels, self._frame), self._rows[torch.from_numpy(rows)]
             return PixelBatch(gather(frames, chosen, self.device))
@@ -58,16 +66,16 @@ class PixelStore:
         shape = (len(rows), int(heights.max()), int(widths.max()), self._channels)
         batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
         out, flat = batch.numpy(), self._pixels.numpy()
-        for slot, row, height, width in zip(out, rows, heights, widths, strict=True):
+        for frame, row, height, width in zip(out, rows, heights, widths, strict=True):
             start = self._offsets[row]
             image = flat[start : start + height * width * self._channels]
-            slot[:height, :width] = image.reshape(height, width, self._channels)
-            slot[:height, width:] = slot[:height, width - 1 : width]
-            slot[height:] = slot[height - 1 : height]
+            frame[:height, :width] = image.reshape(height, width, self._channels)
+            frame[:height, width:] = frame[:height, width - 1 : width]
+            frame[height:] = frame[height - 1 : height]
         return batch
 
     def _gather_pixels(self, rows: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> Tensor:
-        """The same on a device that holds all pixels, as one gather."""
+        """Do the same on a device that holds all pixels, by one gather."""
         pixels = self._pixels.view(-1, self._channels)
         table = np.stack([self._offsets[rows] // self._channels, heights, widths])
         start, height, width = torch.from_numpy(table).to(self.device, non_blocking=True)
@@ -79,35 +87,29 @@ class PixelStore:
         return pixels[index]
 
 
-class TensorStore:
-    """Samples that are no images, from which batches are drawn; resident where they fit.
+class TensorStore(_Store):
+    """Samples that are no images, from which batches are drawn; resident if they fit.
 
     As with :class:`PixelStore`, nothing is copied on a CPU, and a GPU
     holds the whole array where that has room.
     """
 
     def __init__(self, tensors: Tensors, device: torch.device) -> None:
-        self.device = device
+        super().__init__(tensors.values, device)
         self._dtype = tensors.input_shape.dtype
-        self._placed = place(tensors.values, device)
         self._rows = torch.from_numpy(tensors.rows)
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    @property
-    def resident(self) -> bool:
-        """Whether batches are gathered where they are wanted."""
-        return self._placed.tensor.device.type == self.device.type
-
     def batch(self, rows: np.ndarray) -> Tensor:
-        """The samples of some rows, int64 (B,), on the device: float32 (B, ...), or integers."""
-        batch = gather(self._placed.tensor, self._rows[torch.from_numpy(rows)], self.device)
+        """Return the samples of some rows, int64 (B,), on the device: float32 or integers."""
+        batch = gather(self._samples.tensor, self._rows[torch.from_numpy(rows)], self.device)
         return batch.to(self._dtype)
 
 
 def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
-    """Samples (M, ...) of an index (B,) on the CPU, on a device that has them all or gets these."""
+    """Return the rows of an index (B,) on the device; ``samples`` are there or on the CPU."""
     if samples.device.type != "cpu":
         return samples[index.to(device, non_blocking=True)]
     if device.type == "cpu":
@@ -118,14 +120,14 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
 
 
 def _frame(images: Images) -> tuple[int, int, int] | None:
-    """The shape of all images where they have one and lie on its raster."""
+    """Return the shape of all images if it is one and all offsets are multiples of its size."""
     if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None
     return images.shape
 
 
 def _frames(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """The flat array as (M, H, W, C)."""
+    """Return the flat array as (M, H, W, C)."""
     size = int(np.prod(shape))
     count = len(pixels) // size
     return pixels[: count * size].view(count, *shape)

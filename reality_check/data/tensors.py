@@ -9,18 +9,18 @@ import torch
 
 from reality_check.utils.errors import UsageError
 
-#: What arrays are stored as; what else a user gives is converted where nothing is lost but digits
-#: that training in float32 would lose too.
+#: The types that arrays are stored as. Other types are converted if that loses no more digits than
+#: training in float32 does.
 _STORED = ("float16", "float32", "uint8", "int8", "int16", "int32", "int64")
 _CONVERTED = {"float64": "float32", "uint16": "int32", "uint32": "int64"}
-#: Values that are looked at together.
+#: Values that are checked at once.
 _CHUNK = 1 << 24
 #: The squares of larger values soon overflow in float32.
 _LARGEST = 1e18
 
 
 class TensorShape(NamedTuple):
-    """What a trunk gets of a sample that is no image.
+    """The shape and type in which a trunk gets a sample that is no image.
 
     Attributes:
         sizes: of one sample, without the batch.
@@ -36,7 +36,7 @@ class TensorShape(NamedTuple):
         return f"{kind} of {sizes} {str(self.dtype).removeprefix('torch.')} values"
 
 
-#: What a network gets of a sample: (H, W, C) of an image, or the shape and type of a tensor.
+#: The shape of a network's input: (H, W, C) of an image, or the shape and type of a tensor.
 InputShape = tuple[int, int, int] | TensorShape
 
 
@@ -54,7 +54,7 @@ class Tensors:
 
     @classmethod
     def from_array(cls, array: np.ndarray, what: str = "The samples") -> Tensors:
-        """Samples of an array, checked.
+        """Check an array and take it as samples.
 
         Args:
             array: shape (N, ...). float64 becomes float32, uint16 int32 and uint32 int64; all else
@@ -84,7 +84,7 @@ class Tensors:
         return len(self.rows)
 
     def __getitem__(self, rows: Any) -> Tensors:
-        """A view of some samples: a slice, an integer array or a bool mask."""
+        """Return a view of some samples: a slice, an integer array or a bool mask."""
         return Tensors(self.values, np.atleast_1d(self.rows[rows]))
 
     @property
@@ -94,17 +94,17 @@ class Tensors:
 
     @property
     def input_shape(self) -> TensorShape:
-        """What a trunk gets: floats of half precision are widened."""
+        """The shape and type that a trunk gets; float16 becomes float32."""
         kind = self.values.dtype
         dtype = torch.float32 if kind.kind == "f" else getattr(torch, kind.name)
         return TensorShape(self.shape, dtype)
 
     def array(self) -> np.ndarray:
-        """All samples: shape (N, ...); a copy only where rows were chosen."""
+        """Return all samples: shape (N, ...); a copy only where rows were chosen."""
         return self.values[self._slice_or_rows(self.rows)]
 
     def contiguous(self, first: int, last: int) -> np.ndarray:
-        """The samples ``first`` to ``last`` of this view, in one piece."""
+        """Return the samples ``first`` to ``last`` of this view as a contiguous array."""
         return np.ascontiguousarray(self.values[self._slice_or_rows(self.rows[first:last])])
 
     @staticmethod

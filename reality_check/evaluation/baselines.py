@@ -14,14 +14,14 @@ from reality_check.config.training import Training
 from reality_check.data.sample_set import SampleSet
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.evaluation.categories import embed_corrupted, renamed
-from reality_check.evaluation.metrics import Metrics, embed, evaluate
+from reality_check.evaluation.scoring import Metrics, embed, evaluate
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.utils.spread import evenly_spread
 
-#: The components are those of so many samples at most.
+#: The principal components are fitted to at most this many samples.
 MOST_FITTED = 4096
-#: The baseline of vectors, as they are.
+#: The name of the baseline of unchanged vectors.
 RAW_VECTORS = "raw features"
 
 Forward = Callable[[Tensor], Tensor]
@@ -37,7 +37,7 @@ def score_baselines(
     extra_metrics: Sequence[str] = (),
     images: Pipeline | None = None,
 ) -> dict[str, Metrics]:
-    """Metrics of the untrained baselines on the test classes, on unit vectors.
+    """Score the untrained baselines on the test classes, on unit vectors.
 
     Args:
         trainval: the other classes, to score the pixels and their principal components too, which
@@ -79,7 +79,7 @@ def score_baselines(
 
 
 def raw_input(shape: InputShape) -> str | None:
-    """How reports call what a network gets; None where its distances have no meaning."""
+    """Return the name of the raw input in reports; ``None`` if its distances are meaningless."""
     if not isinstance(shape, TensorShape):
         return "raw pixels"
     if not shape.dtype.is_floating_point:
@@ -88,14 +88,14 @@ def raw_input(shape: InputShape) -> str | None:
 
 
 def as_vectors(samples: Tensor) -> Tensor:
-    """Samples as vectors: of large images the means of 32 x 32 cells."""
+    """Flatten samples to vectors; large images are averaged to 32 x 32 first."""
     if samples.dim() == 4 and max(samples.shape[2:]) > 64:
         samples = torch.nn.functional.adaptive_avg_pool2d(samples, 32)
     return samples.flatten(1)
 
 
 def projection(images: Pipeline, size: int) -> Forward:
-    """The map from samples to their first ``size`` principal components, centred; or to all.
+    """Return the map from samples to their first ``size`` principal components, centred.
 
     The components are those of up to 4,096 of the images, spread evenly.
     """

@@ -18,7 +18,7 @@ from reality_check.config.metrics import METRICS, by_corruption, names_on
 from reality_check.config.model import EMBEDDER, Model
 from reality_check.data.pairs import Pairs
 from reality_check.data.tensors import InputShape
-from reality_check.evaluation.metrics import (
+from reality_check.evaluation.scoring import (
     Metrics,
     embed,
     evaluate_both_geometries,
@@ -27,7 +27,7 @@ from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import Pipeline
 from reality_check.utils import checkpoints
 
-#: From embeddings and the names of further metrics to what is measured, by category.
+#: Compute metrics by category from embeddings and the names of further metrics.
 Score = Callable[[Sequence[Tensor], Sequence[str]], dict[str, Metrics]]
 
 
@@ -39,7 +39,7 @@ def score_folds(
     queries: np.ndarray | None = None,
     pairs: Mapping[str, Pairs] | None = None,
 ) -> dict[str, Metrics]:
-    """Aggregate and ensemble of one reproduction.
+    """Score the categories aggregate and ensemble of one reproduction.
 
     Args:
         embeddings: of the test images by each fold's best model, in fold order; each (N, D), raw.
@@ -47,11 +47,11 @@ def score_folds(
         normalize: whether the method's own geometry is that of unit vectors.
         extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
         queries: bool (N,): which images are queries, see
-            :func:`reality_check.evaluation.metrics.evaluate_both_geometries`, as for ``pairs``.
+            :func:`reality_check.evaluation.scoring.evaluate_both_geometries`, as for ``pairs``.
 
     Returns:
         ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
-        :func:`reality_check.evaluation.metrics.evaluate_both_geometries`.
+        :func:`reality_check.evaluation.scoring.evaluate_both_geometries`.
     """
     how = (labels, normalize, extra_metrics, queries, pairs)
     per_fold = [evaluate_both_geometries(fold, *how) for fold in embeddings]
@@ -59,7 +59,7 @@ def score_folds(
 
 
 def _mean(folds: Sequence[Metrics]) -> Metrics:
-    """The mean over the folds, also of each query."""
+    """Return the mean over the folds, of each metric and of each query."""
     means = {name: float(np.mean([fold[name] for fold in folds])) for name in folds[0]}
     per_query = {
         name: np.mean([fold.per_query[name] for fold in folds], axis=0)
@@ -76,24 +76,26 @@ def ensemble(
     queries: np.ndarray | None = None,
     pairs: Mapping[str, Pairs] | None = None,
 ) -> Metrics:
-    """Metrics of the concatenated embeddings, in both geometries.
+    """Score the concatenated embeddings of all folds, in both geometries.
 
     Each fold's rows are L2-normalised before they are concatenated, so that every fold has equal
     weight (protocol section 5); the raw geometry concatenates raw rows, which weights folds by
     their norms.
     """
-    unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
-    return evaluate_both_geometries(unit, labels, normalize, extra_metrics, queries, pairs, raw)
+    normalized, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
+    return evaluate_both_geometries(
+        normalized, labels, normalize, extra_metrics, queries, pairs, raw
+    )
 
 
 def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
-    """The embeddings of the ensemble: each fold's rows, of unit length or raw, side by side."""
+    """Concatenate the embeddings of the folds, each scaled to unit length or raw."""
     parts = [torch.nn.functional.normalize(fold) if normalize else fold for fold in embeddings]
     return torch.cat(parts, dim=1)
 
 
 def load_network(path: Path, model: Model, shape: InputShape, embedding_size: int) -> Network:
-    """The trained network that a fold run left in ``model.pt``.
+    """Load the trained network that a fold run saved in ``model.pt``.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -101,7 +103,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     state = checkpoints.load(path)
     if state is None:
         raise FileNotFoundError(path)
-    # What was searched of a perceptron is in its state; a linear layer is as it is by default.
+    # The searched values of a perceptron are in its state; a linear layer has the defaults.
     states = [value for key, value in state.items() if key.endswith("_extra_state")]
     options = MLPEmbedder.read_options(states[0]) if states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
@@ -123,7 +125,7 @@ def score_networks(
     score: Score,
     extra_metrics: Sequence[str],
 ) -> tuple[dict[str, Metrics], list[Tensor]]:
-    """Measure networks on the test images, and on corrupted ones where metrics ask for them.
+    """Score networks on the test images, and on corrupted ones if metrics need them.
 
     Returns:
         The metrics by category, and the embeddings of the images as they are by each network.
@@ -144,7 +146,7 @@ def embed_corrupted(
     images: Pipeline,
     corruption: str,
 ) -> list[Tensor]:
-    """Embed corrupted images, each made once for all networks: making them takes longer."""
+    """Embed corrupted images; each is made once for all networks, as that is the slow part."""
     parts: list[list[Tensor]] = [[] for _ in forwards]
     for batch in images.corrupted_batches(corruption):
         for part, forward, network in zip(parts, forwards, networks, strict=True):
@@ -153,6 +155,6 @@ def embed_corrupted(
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:
-    """What was asked for of other images, in both geometries, under its names."""
+    """Return the requested metrics of other images under their prefixed names."""
     every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
     return {f"{prefix}{name}": metrics[name] for name in every if name in metrics}

@@ -22,12 +22,12 @@ from reality_check.utils.spread import evenly_spread
 NEIGHBOURS = 8
 
 _THUMBNAIL = 128
-#: Letters in a line of a card.
+#: Characters per line of a card.
 _LETTERS = 18
 
 
 def gallery_queries(test: SampleSet, count: int) -> np.ndarray:
-    """The first image of each of ``count`` evenly spaced classes: the same for all methods.
+    """Return the first image of each of ``count`` evenly spaced classes, alike for all methods.
 
     All classes where there are fewer; where the test has queries and a gallery, queries.
     """
@@ -60,7 +60,7 @@ def draw_gallery(
 def _neighbours(
     test: SampleSet, embeddings: Tensor, queries: np.ndarray, normalize: bool
 ) -> np.ndarray:
-    """Rows of the test set, nearest first: of all others, or of the gallery where there is one."""
+    """Return the nearest rows of the gallery, or of the whole test set if it has none."""
     if test.queries is None:
         depth = min(NEIGHBOURS, len(test) - 1)
         return nearest_neighbours(embeddings, queries, depth, normalize=normalize)
@@ -72,7 +72,7 @@ def _neighbours(
 
 
 def _shown(test: SampleSet, rows: np.ndarray) -> np.ndarray:
-    """What stands for each sample: its thumbnail, that of the image it was made of, or a card."""
+    """Return a picture of each sample: itself, the image it was computed from, or a card."""
     if isinstance(test.samples, Images):
         return thumbnails(test.samples[rows])
     classes = [test.class_names[label] for label in test.labels[rows]]
@@ -86,7 +86,7 @@ def _shown(test: SampleSet, rows: np.ndarray) -> np.ndarray:
 
 
 def _card(name: str, class_name: str) -> np.ndarray:
-    """A square that says what a sample is called, and its class: uint8 (H, W, 3)."""
+    """Draw a square with the name and the class of a sample: uint8 (H, W, 3)."""
     card = Image.new("RGB", (_THUMBNAIL, _THUMBNAIL), "white")
     lines = [*textwrap.wrap(name, _LETTERS)[:5], "", *textwrap.wrap(class_name, _LETTERS)[:3]]
     font = ImageFont.load_default(12)

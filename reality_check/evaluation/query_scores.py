@@ -8,7 +8,7 @@ is the mean of the folds. That is 36 bytes a query and reproduction before compr
 aggregate and ensemble, 12 for complete): 0.2 MB for the 5,924 test images of CUB-200-2011.
 
 ``test_queries.npz`` in the output folder holds once, for all: ``labels`` int32 (Q,), ``images``
-int32 (Q,) (the query's place among the test images) and ``class_names`` (C,).
+int32 (Q,) (the query's index among the test images) and ``class_names`` (C,).
 
 Queries without a reference of their class have no scores and are in neither file.
 """
@@ -32,7 +32,7 @@ from reality_check.utils.own_names import own_path
 
 if TYPE_CHECKING:  # a report reads scores without torch
     from reality_check.data.sample_set import SampleSet
-    from reality_check.evaluation.metrics import Metrics
+    from reality_check.evaluation.scoring import Metrics
 
 #: Name of the file in the output folder.
 QUERIES_FILE = "test_queries.npz"
@@ -48,7 +48,7 @@ Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
 
 
 def write_test_queries(out_dir: Path, test: SampleSet) -> None:
-    """Write which test images are queries, and of which class, unless the file is there."""
+    """Write the test images that are queries and their classes, unless the file exists."""
     path = own_path(out_dir, QUERIES_FILE)
     images = _scored(test)
     content = packed(
@@ -74,7 +74,7 @@ def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
 def read_query_scores(
     out_dir: Path, path_of: Callable[[str, Stage, int], Path], recorded: Recorded
 ) -> QueryScores | None:
-    """What an output folder holds; each file is read when it is asked for.
+    """Return the query scores of an output folder; files are read on demand.
 
     Args:
         path_of: where the scores of a method, stage and reproduction are.
@@ -107,7 +107,7 @@ def read_query_scores(
 
 
 def _scored(test: SampleSet) -> NDArray[np.int64]:
-    """The test images that are queries and have a reference of their class."""
+    """Return the test images that are queries and have a reference of their class."""
     if test.queries is None:
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
     gallery = np.unique(test.labels[~test.queries])
@@ -115,7 +115,7 @@ def _scored(test: SampleSet) -> NDArray[np.int64]:
 
 
 def packed(arrays: Mapping[str, NDArray]) -> bytes:
-    """A compressed file of these arrays."""
+    """Return the content of a compressed file of the arrays."""
     stream = io.BytesIO()
     # Without allow_pickle, which older NumPy would store as an array of that name.
     named: dict[str, Any] = dict(arrays)
@@ -124,7 +124,7 @@ def packed(arrays: Mapping[str, NDArray]) -> bytes:
 
 
 def unpacked(path: Path) -> dict[str, NDArray]:
-    """The arrays of a file; none where it is missing or damaged (zip archives carry checksums)."""
+    """Return the arrays of a file; none if it is missing or damaged (zip has checksums)."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}

@@ -9,7 +9,7 @@ from torch import Tensor
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import SampleSet
-from reality_check.evaluation.metrics import embed
+from reality_check.evaluation.scoring import embed
 from reality_check.models.network import Network
 from reality_check.models.pipeline import build_pipeline
 

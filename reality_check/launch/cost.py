@@ -1,4 +1,4 @@
-"""What an experiment will take on this machine, from a few steps of each method."""
+"""Estimates how long an experiment takes on this machine, from a few steps of each method."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage, names_on
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.data import SampleSet
-from reality_check.evaluation.metrics import embed, evaluate, evaluate_both_geometries
+from reality_check.evaluation.scoring import embed, evaluate, evaluate_both_geometries
 from reality_check.studies.campaign import MOST_BASELINES
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params, middles
+from reality_check.training.methods import fill_method, middle_params, middles
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import every, users_code
@@ -43,10 +43,10 @@ _Comparison = Callable[[int, int], float]
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What an experiment takes, in seconds of one worker, from the command to the report.
+    """The duration of an experiment with one worker, from the command to the report, in seconds.
 
     Attributes:
-        trainings: how many, search, reproductions and complete.
+        trainings: number of networks that are trained, over all stages.
         least: if every training stopped as early as its patience lets it.
         most: if every training used all its epochs.
     """
@@ -57,22 +57,22 @@ class CostEstimate:
 
     @property
     def seconds(self) -> float:
-        """Between both."""
+        """The middle of ``least`` and ``most``."""
         return (self.least + self.most) / 2
 
 
 @dataclass(frozen=True)
 class _Times:
-    """Seconds, measured: of building a network, an epoch, and evaluating so many samples."""
+    """Measured seconds of building a network, of an epoch, and of evaluating samples."""
 
     build: float
     epoch: float
-    embed_one: float
+    embed_sample: float
     compare: _Comparison
 
     def evaluation(self, samples: int, geometries: int = 1, further: int = 0) -> float:
-        """Embed samples and compute their metrics."""
-        return samples * self.embed_one + geometries * self.compare(samples, further)
+        """Return the seconds of embedding samples and computing their metrics."""
+        return samples * self.embed_sample + geometries * self.compare(samples, further)
 
 
 def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
@@ -85,7 +85,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     started = time.process_time()  # of importing and reading, which the worker does again
     fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
     comparison = functools.cache(functools.partial(_comparison, prepared, device))
-    with _one_thread():
+    with _single_thread():
         times = every(
             functools.partial(_measure, prepared, method, device, comparison)
             for method in experiment.methods
@@ -93,9 +93,12 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     # Of baselines: trunk and embedder of every fold, and once the raw input and its components.
     networks = 1 + min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
     fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, 1))
-    measured = list(zip(experiment.methods, times, strict=True))
     least, most = (
-        fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
+        fixed
+        + sum(
+            _seconds_of(prepared, method, measured, longest)
+            for method, measured in zip(experiment.methods, times, strict=True)
+        )
         for longest in (False, True)
     )
     return CostEstimate(count_trainings(experiment), least, most)
@@ -104,7 +107,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
 def _seconds_of(
     prepared: PreparedExperiment, method: Method, times: _Times, longest: bool
 ) -> float:
-    """All stages of a method, with the most or the fewest epochs."""
+    """Return the seconds of all stages of a method, with the most or the fewest epochs."""
     protocol, experiment = prepared.protocol, prepared.experiment
     training, folds = experiment.training_of(method), protocol.split.folds
     epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
@@ -126,13 +129,14 @@ def _seconds_of(
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:
-    """Epochs of a training whose first evaluation of each phase is its best."""
+    """Return the epochs of a training whose first evaluation of each phase is the best."""
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
     two, step = experiment.two_phases(method), training.evaluate_every
     stop = step * (1 + training.patience // step + 1)
-    before = max((one.length for one in method.schedules.values()), default=0) // step * step
+    lengths = [schedule.length for schedule in method.schedules.values()]
+    before = max(lengths, default=0) // step * step
     return min(training.max_epochs, int(before) + (1 + two) * stop)
 
 
@@ -169,20 +173,23 @@ def _measure(
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
-    """The training of the first fold, as a search would begin it."""
+    """Return the trainer of the first fold, as a search would create it."""
     protocol, training = prepared.protocol, prepared.experiment.training_of(method)
     model = prepared.experiment.model_of(method)
     model = model.filled(middles(model.searched()))
     fold = prepared.splits.folds[0]
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
-    task = FoldTask(settings, model, training, training.embedding_size, 0, 0)
+    filled = fill_method(method, protocol, middle_params(method, protocol))
+    task = FoldTask(filled, model, training, training.embedding_size, 0, 0)
     searched = protocol.selects_on == "validation"
     train = prepared.dataset.subset(fold.train if searched else prepared.splits.trainval)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
 
 
 def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -> _Comparison:
-    """Seconds of the metrics of one geometry, by samples and whether with the further ones."""
+    """Return a function of a number of samples, and of whether further metrics are computed.
+
+    It returns the seconds of computing the metrics in one geometry.
+    """
     protocol = prepared.protocol
     extra = names_on("test", protocol.final_metrics)
     chosen_by = [] if protocol.selects_by in METRICS else [protocol.selects_by]
@@ -200,13 +207,13 @@ def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -
 
 
 def _clock(device: torch.device) -> Callable[[], float]:
-    """Seconds of computing on a CPU, which other work on the machine makes no longer."""
+    """Return a clock: CPU time on a CPU, which other processes do not affect; else wall time."""
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """As workers compute."""
+def _single_thread() -> Iterator[None]:
+    """Compute with one thread meanwhile, as workers do."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -216,7 +223,7 @@ def _one_thread() -> Iterator[None]:
 
 
 def _seconds_each(do: Callable[[], object], seconds: Callable[[], float]) -> float:
-    """Seconds of one call, the mean of as many as fit into a moment."""
+    """Return the mean seconds of a call, over as many calls as fit into a moment."""
     started, calls = seconds(), 0
     while calls < _STEPS and (calls == 0 or seconds() - started < _TIMING_SECONDS):
         do()

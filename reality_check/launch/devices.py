@@ -18,7 +18,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
-    """The devices as torch names them, where they are here.
+    """Return the devices by torch's names, after checking that this machine has them.
 
     >>> parse_devices(["cpu"])
     ('cpu',)
@@ -46,13 +46,13 @@ def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
 
 
 def _parse(name: str) -> str:
-    found = re.fullmatch(r"(?:cuda:)?(\d+)", name)
-    if found is None and name != "cpu":
+    match = re.fullmatch(r"(?:cuda:)?(\d+)", name)
+    if match is None and name != "cpu":
         raise UsageError(
             f"{name!r} is not a device; write numbers of GPUs, such as 0,1 (or cuda:0,cuda:1), "
             "or cpu."
         )
-    return "cpu" if found is None else f"cuda:{int(found[1])}"
+    return "cpu" if match is None else f"cuda:{int(match[1])}"
 
 
 def _gpus(count: int) -> str:
@@ -69,7 +69,7 @@ def _number(device: str) -> int:
 def share_out(
     devices: Sequence[str], workers: int | None, processes_per_network: int = 1
 ) -> list[tuple[str, ...]]:
-    """The devices of each worker; empty where it may choose for itself.
+    """Return the devices of each worker; an empty tuple where the experiment's ``device`` decides.
 
     Workers beyond the number of devices share them, in turn.
 
@@ -104,7 +104,7 @@ def share_out(
 
 
 def environment(devices: Sequence[str]) -> dict[str, str]:
-    """Environment variables of a process that is to see these devices only; none for no devices."""
+    """Return the environment variables with which a process sees only these devices."""
     if not devices:
         return {}
     seen = _seen()
@@ -113,7 +113,7 @@ def environment(devices: Sequence[str]) -> dict[str, str]:
 
 
 def name_of(device: torch.device, count: int = 1) -> str:
-    """The device for people: a GPU by its number on the machine, whatever this process sees.
+    """Return the name of a device for logs: a GPU has its number on the machine.
 
     Args:
         device: where this process trains.
@@ -128,6 +128,6 @@ def name_of(device: torch.device, count: int = 1) -> str:
 
 
 def _seen() -> list[str] | None:
-    """What the environment lets this process see: numbers, or names of GPUs; None if all."""
+    """Return the GPUs that the environment makes visible to this process; None if all are."""
     text = os.environ.get(_VISIBLE)
     return None if text is None else [name.strip() for name in text.split(",")]

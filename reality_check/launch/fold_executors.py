@@ -1,4 +1,4 @@
-"""Who trains the fold runs of a unit of work: this process, several, or a strategy for each."""
+"""Executors that train fold runs: in this process, in several, or all on one network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch
 
 from reality_check.data import SampleSet
 from reality_check.data.residency import processes_on_gpu, share_gpu
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
@@ -59,7 +59,7 @@ class FoldJob:
         strategy: Strategy,
         renew_lease: LeaseCheck = no_lease,
     ) -> FoldResult:
-        """Train it; where a GPU's memory runs out, once more without samples that lie there."""
+        """Train the network; if the GPU is out of memory, retry with the samples in main memory."""
         validation = None if self.validation is None else dataset.subset(self.validation)
         train = dataset.subset(self.train)
 
@@ -109,7 +109,7 @@ class SerialExecutor:
         return results
 
     def _train(self, job: FoldJob, on_progress: Progress, renew_lease: LeaseCheck) -> FoldResult:
-        """Train with the others, who wait in the middle of a step for one that fails alone."""
+        """Train with the other processes, which would wait for one that fails alone."""
         self._others_train = self._strategy.size > 1
         try:
             done = job.run(self._dataset, self._device, on_progress, self._strategy, renew_lease)
@@ -133,7 +133,7 @@ class SerialExecutor:
                 job.run(self._dataset, self._device, lambda position: None, self._strategy)
 
     def close(self) -> None:
-        """Let the others go, if they are still there and wait for jobs."""
+        """End :meth:`follow` in the other processes, if they wait for jobs."""
         if self._others_train:
             return
         with contextlib.suppress(RuntimeError):
@@ -199,7 +199,7 @@ class ProcessExecutor:
         )
 
     def _receive(self, messages: Connection) -> None:
-        """Until nobody is left who could send another message; the last one may break off."""
+        """Pass on messages until no process is left; the last message may be incomplete."""
         with messages:
             while True:
                 try:
@@ -209,7 +209,7 @@ class ProcessExecutor:
                 self._on_progress(message)
 
     def _wait(self, futures: Sequence[Future[FoldResult]], renew_lease: LeaseCheck) -> None:
-        """Until all are done, or one has failed; those that were asked to stop are waited for."""
+        """Wait until all are done or one has failed; wait for those that were asked to stop."""
         left, asked = set(futures), False
         while left:
             done, left = wait(left, _POLL_SECONDS, FIRST_EXCEPTION)
@@ -298,7 +298,7 @@ def _begin(
 
 
 def _wait_for_parent(held_until: Any) -> float:
-    """A :data:`LeaseCheck` in a process that cannot ask: the parent asks for it."""
+    """Wait until the parent process has renewed the lease: a :data:`LeaseCheck` of its children."""
     while time.monotonic() >= held_until.value:
         time.sleep(0.05)
     return float(held_until.value)
@@ -311,7 +311,7 @@ def _train(job: FoldJob) -> FoldResult:
 
 @contextlib.contextmanager
 def _held_back(signals: Sequence[int]) -> Iterator[None]:
-    """Signals wait meanwhile, also in processes that are started."""
+    """Block signals meanwhile, also in processes that are started."""
     if not signals:
         yield
         return

@@ -1,4 +1,4 @@
-"""What is done where a GPU's memory runs out: the samples that lie there make room."""
+"""Moves samples from a full GPU to main memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 def once_more_if_full(device: torch.device, work: Callable[[], Result]) -> Result:
-    """Do some work; where memory runs out, once more without the samples that lie on the GPU.
+    """Do some work; if the GPU is out of memory, retry it with the samples in main memory.
 
     Args:
-        work: that finds by itself what was done already.
+        work: a function that continues where an interrupted call ended.
 
     Raises:
         torch.OutOfMemoryError: no samples lie there, or they are not what fills it.

@@ -141,13 +141,16 @@ def log_path(out_dir: Path, number: int) -> Path:
 
 
 def write_progress(out_dir: Path, number: int, text: str) -> None:
-    """Note what a worker does, for the live view."""
+    """Write what a worker does, for the live view."""
     # Several times a second where epochs are short, so without waiting for the disk.
     atomic_write(log_path(out_dir, number).with_suffix(".json"), text, durable=False)
 
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
-    """Note why a worker stops, for the process that watches it; the first reason is the cause."""
+    """Write why a worker stops, for the process that watches it.
+
+    The first reason is the cause, so a later one does not replace it.
+    """
     path = _failure_path(out_dir, number)
     if read_failure(out_dir, number) is not None or not path.parent.is_dir():
         return
@@ -163,7 +166,7 @@ def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
 
 
 def raise_failure(out_dir: Path, number: int) -> None:
-    """Raise why a worker stopped, if it told: a UsageError or WorkFailed."""
+    """Raise why a worker stopped, if that is recorded, as UsageError or WorkFailed."""
     failure = read_failure(out_dir, number)
     if failure is None:
         return
@@ -173,7 +176,7 @@ def raise_failure(out_dir: Path, number: int) -> None:
 
 
 def forget_failure(out_dir: Path, number: int) -> None:
-    """Remove the note of :func:`write_failure`: the worker is started again."""
+    """Remove what :func:`write_failure` wrote, before the worker is started again."""
     _failure_path(out_dir, number).unlink(missing_ok=True)
 
 

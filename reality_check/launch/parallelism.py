@@ -66,18 +66,18 @@ class Parallelism:
             self._check_gpus(experiment.device)
 
     def device_groups(self) -> list[tuple[str, ...]]:
-        """The devices of each worker; empty where it may choose for itself."""
+        """Return the devices of each worker; empty where the experiment's ``device`` decides."""
         return share_out(parse_devices(self.devices), self.workers, self.processes_per_network)
 
     def on_device(self, experiment: Experiment) -> Experiment:
-        """The experiment with the kind of device that is named here, if one is."""
+        """Return the experiment with the kind of ``devices``, if there are any."""
         devices = parse_devices(self.devices)
         if not devices:
             return experiment
         return experiment.model_copy(update={"device": devices[0].partition(":")[0]})
 
     def _check_gpus(self, device: str) -> None:
-        """Each process of a network needs a GPU of its own, where it trains on one."""
+        """Make sure that every process of a network has a GPU of its own, if it trains on GPUs."""
         count, processes = torch.cuda.device_count(), self.processes_per_network
         if device.startswith("cuda:"):
             raise UsageError(

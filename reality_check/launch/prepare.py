@@ -1,4 +1,4 @@
-"""All that can be checked before training, and the output folder opened."""
+"""Checks everything that can be checked before training, and opens the output folder."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _POLL_SECONDS = 1.0
 
 
 def prepare(experiment: Experiment, out_dir: Path) -> PreparedExperiment:
-    """As :func:`prepared`, without holding the output folder."""
+    """Call :func:`prepared` and release the lock of the output folder."""
     with prepared(experiment, out_dir, trained_here=True) as ready:
         return ready
 
@@ -73,7 +73,7 @@ def prepared(
     trained_here: bool,
     log: Callable[[str], None] = lambda text: None,
 ) -> Iterator[PreparedExperiment]:
-    """Check all that can be checked before training, and hold the output folder meanwhile.
+    """Check everything that can be checked before training, and lock the output folder meanwhile.
 
     Where others train (``trained_here=False``), their device need not be here.
 
@@ -117,7 +117,7 @@ def prepared(
 
 
 def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> None:
-    """Note in what the experiment is larger than that of the folder, if it is."""
+    """Record in what the experiment is larger than that of the folder, if it is."""
     changes = growth(experiment, out_dir)
     if changes:
         log(f"The experiment is extended: {describe_changes(changes)}. Existing results are kept.")
@@ -146,7 +146,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
         *(partial(check_column, name) for name in experiment.report.columns),
-        *(partial(_checked_loss, experiment, one, dataset) for one in experiment.methods),
+        *(partial(_checked_loss, experiment, method, dataset) for method in experiment.methods),
     ]
     return [checked for checked in every(checks) if checked is not None]
 
@@ -162,7 +162,7 @@ def _checked_loss(experiment: Experiment, method: Method, dataset: SampleSet) ->
 def _as_locked(
     experiment: Experiment, code: dict[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
-    """The experiment as the output folder is to hold it, and the methods that start again there."""
+    """Return the experiment as the folder will hold it, and the methods that restart there."""
     described = {
         name: description_of(find_class(name, "metric"))
         for name in _own_metrics(experiment.protocol)
@@ -184,7 +184,7 @@ def _as_locked(
 
 
 def _with_whole_paths(dataset: Dataset) -> Dataset:
-    """The data set with paths that can be followed from every folder: workers may be anywhere."""
+    """Return the data set with absolute paths: workers may run in other folders."""
     if hasattr(dataset, "path"):
         return dataset.model_copy(update={"path": _whole_path(dataset.path)})
     if isinstance(dataset, FunctionData | TorchDatasetData):
@@ -195,7 +195,7 @@ def _with_whole_paths(dataset: Dataset) -> Dataset:
 
 
 def _whole_path(path: Any) -> Any:
-    """A relative path from the current folder as an absolute one; all else as it is."""
+    """Return the absolute path of an existing file or folder; any other value unchanged."""
     return str(Path.cwd() / path) if isinstance(path, str) and Path(path).exists() else path
 
 
@@ -214,14 +214,14 @@ def _check_storage(experiment: Experiment, out_dir: Path) -> None:
 
 
 def _studies(experiment: Experiment, out_dir: Path) -> str | None:
-    """What sets the studies of this output folder apart from others in the same storage."""
+    """Return the prefix of this output folder's studies in a storage that others use too."""
     if (out_dir / "experiment.yaml").exists():
         return load_locked(out_dir).studies
     return None if experiment.storage is None else f"{experiment.name}-{secrets.token_hex(4)}"
 
 
 def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence[str]) -> list[str]:
-    """The methods that use changed code, if none of them has a complete trial; else none.
+    """Return the methods that use changed code, if none of them has a complete trial; else none.
 
     A loss that failed in its first training can so be fixed and the same command continues, and
     results of different code still never mix.
@@ -252,7 +252,7 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
 
 
 def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
-    """What the output folder holds already, in the storage as it is reached from here."""
+    """Return the campaign that the output folder holds, with the storage's URL from here."""
     there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
     return Campaign(there, out_dir, only_reads=True)
 
@@ -281,7 +281,7 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
 
 
 def _running(campaign: Campaign) -> dict[tuple[str, int], StoredTrial]:
-    """The running trials, after those of lost workers are ended."""
+    """Return the running trials, after releasing those of lost workers."""
     return {
         (work.study.name, trial.number): trial
         for work in campaign.ready_stages()
@@ -301,13 +301,13 @@ def _still_works(worker: Mapping[str, Any] | None) -> str:
 
 
 def classes_of(method: Method) -> dict[str, str]:
-    """All classes that a method names (loss, miner, arguments of them), with their kinds."""
+    """Return all classes that a method names (loss, miner, their arguments), with their kinds."""
     arguments = {**method.arguments, "miner": method.miner or {}}
     return {method.loss: "loss", **dict(named_classes(arguments))}
 
 
 def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
-    """What else a result depends on: the images, and the code of the user's own classes."""
+    """Return the fingerprints of the images, the pretrained weights, and the user's own classes."""
     prints, reader = {"dataset": dataset.fingerprint()}, experiment.dataset
     if isinstance(reader, FunctionData) and "." not in reader.function:
         plugin = find_plugin("dataset", reader.function)
@@ -315,7 +315,7 @@ def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
             prints["data set from"] = plugin.title
     weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
     if any(weights):
-        prints["pretrained weights"] = ", ".join(one or "none" for one in weights)
+        prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
     for name, kind in _named_classes(experiment).items():
         # A trunk such as timm:resnet50.a1_in1k is no path.
         source = None if ":" in name else source_fingerprint(name, kind)
@@ -329,7 +329,7 @@ def _models(experiment: Experiment) -> list[Model]:
 
 
 def _named_classes(experiment: Experiment) -> dict[str, str]:
-    """All classes that the YAML names, with their kinds."""
+    """Return all classes that the experiment names, with their kinds."""
     named = {model.trunk: "trunk" for model in _models(experiment)}
     for method in experiment.methods:
         named.update(classes_of(method))
@@ -347,7 +347,7 @@ def _own_metrics(protocol: Protocol) -> list[str]:
 
 
 def _own_modules(experiment: Experiment) -> set[str]:
-    """The user's own modules that the YAML leads into."""
+    """Return the user's own modules that the experiment uses."""
     names, dataset = [*_named_classes(experiment), *experiment.report.columns], experiment.dataset
     if isinstance(dataset, FunctionData):
         names.append(dataset.function)

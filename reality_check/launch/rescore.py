@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reality_check.config.metrics import METRICS, Stage
-from reality_check.evaluation.metrics import Diverged
 from reality_check.evaluation.query_scores import TOLERANCE, read_query_scores
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.scorer import Scorer
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import query_scores_path
@@ -19,7 +19,7 @@ from reality_check.training.prepared_experiment import PreparedExperiment
 
 @dataclass(frozen=True)
 class Rescored:
-    """What became of the reproductions of an output folder.
+    """How many reproductions of an output folder were scored.
 
     Attributes:
         there: how many had the scores of every query already.
@@ -75,7 +75,7 @@ def _has_scores(out_dir: Path, work: StageWork, index: int, trial: StoredTrial) 
 def _score(
     prepared: PreparedExperiment, scorer: Scorer, work: StageWork, index: int, trial: StoredTrial
 ) -> str | None:
-    """Score one reproduction; what is in the way, or ``None``."""
+    """Score one reproduction; return why that is impossible, or ``None``."""
     what = f"{work.method}, {work.stage}, {index}"
     method = prepared.method(work.method)
     try:

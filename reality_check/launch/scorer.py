@@ -28,8 +28,8 @@ from reality_check.evaluation.categories import (
     score_folds,
     score_networks,
 )
-from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
+from reality_check.evaluation.scoring import Metrics, evaluate_both_geometries
 from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.models import preprocessing
 from reality_check.models.network import Network
@@ -42,16 +42,16 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
 Asked = ParamSpec("Asked")
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def _once_more_if_full(
-    method: Callable[Concatenate[Scorer, Asked], Found],
-) -> Callable[Concatenate[Scorer, Asked], Found]:
-    """A method of the scorer that samples on a full GPU make room for."""
+    method: Callable[Concatenate[Scorer, Asked], Result],
+) -> Callable[Concatenate[Scorer, Asked], Result]:
+    """Have a method of the scorer retried as :func:`once_more_if_full` does."""
 
     @functools.wraps(method)
-    def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Found:
+    def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Result:
         work = functools.partial(method, scorer, *args, **kwargs)
         return once_more_if_full(scorer._prepared.device, work)
 
@@ -108,8 +108,8 @@ class Scorer:
                 for category, metrics in score(others, names, trainval.labels, None).items():
                     scores[category].update(renamed(metrics, "trainval_", names))
             if names_on("training", asked):
-                found = self._to_proxies(method, stage, trial_index, networks)
-                next(iter(scores.values())).update(found)
+                distances = self._to_proxies(method, stage, trial_index, networks)
+                next(iter(scores.values())).update(distances)
         return scores, embeddings
 
     @functools.cached_property
@@ -119,8 +119,8 @@ class Scorer:
     def _to_proxies(
         self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
     ) -> dict[str, float]:
-        """AvgDTP, the mean over networks, each on its own training classes, which have proxies."""
-        splits, device, found = self._prepared.splits, self._prepared.device, []
+        """Return AvgDTP: the mean over networks, each on its own training classes."""
+        splits, device, distances = self._prepared.splits, self._prepared.device, []
         for fold, network in enumerate(networks):
             folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
             state = checkpoints.load(folder / PROXIES)
@@ -137,8 +137,8 @@ class Scorer:
             samples = self._prepared.dataset.subset(classes)
             images = build_pipeline(samples, method.model, method.training.augmentation, device)
             x = embed_images(network, images, device)
-            found.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
-        return {"AvgDTP": fmean(found)}
+            distances.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
+        return {"AvgDTP": fmean(distances)}
 
     def keep_queries(
         self, method: PreparedMethod, stage: Stage, trial_index: int, scores: dict[str, Metrics]
@@ -150,7 +150,7 @@ class Scorer:
 
     @_once_more_if_full
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
-        """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw input too."""
+        """Score untrained networks, as means over folds; trial 0 has the raw input too."""
         prepared, protocol = self._prepared, self._prepared.protocol
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         model, training = prepared.experiment.model, protocol.training
@@ -179,7 +179,7 @@ class Scorer:
         }
 
     def _networks(self, method: PreparedMethod, stage: Stage, trial_index: int) -> list[Network]:
-        """The kept networks of a reproduction: one a fold, or one wide network."""
+        """Load the networks of a reproduction: one for each fold, or one wide network."""
         shape = self._prepared.input_shape(method.name)
         return [
             load_kept(self._out_dir, method, (stage, trial_index, fold), shape)
@@ -187,7 +187,7 @@ class Scorer:
         ]
 
     def _images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
-        """Some classes as evaluation with that model and training sees them; made once."""
+        """Return the evaluation images of some classes for a model and a training; cached."""
         seen = None
         if isinstance(images, ImageSet):
             seen = preprocessing(model, images.images.channels)
@@ -202,7 +202,7 @@ class Scorer:
 def load_kept(
     out_dir: Path, method: PreparedMethod, which: tuple[Stage, int, int], shape: InputShape
 ) -> Network:
-    """A network that a trial kept.
+    """Load a network of a trial.
 
     Args:
         which: its stage, the number of the reproduction, and the fold.
@@ -213,5 +213,5 @@ def load_kept(
 
 
 def network_seed(seed: int, kind: str, trial_index: int, fold: int) -> int:
-    """The same for all methods, so that they are compared on common seeds; a control has others."""
+    """Return the seed of a network, which is the same for all methods; a control has others."""
     return derive(seed, kind, trial_index, fold, "network")

@@ -1,4 +1,4 @@
-"""Workers as jobs of a SLURM cluster, and the process that watches them while somebody looks.
+"""Workers as jobs of a SLURM cluster, and the process that watches them.
 
 The jobs need nobody: they take work from the storage until none is left, and queue themselves again
 when their time is over. The watching process can end at any time; the next one finds the jobs
@@ -94,7 +94,7 @@ class SlurmWorkers:
             polled = time.monotonic()
 
     def stop(self) -> None:
-        """Leave the jobs: those that run keep running, whoever watches."""
+        """Do nothing: jobs keep running when nobody watches them."""
 
     def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
@@ -121,7 +121,7 @@ class SlurmWorkers:
         return False
 
     def _take_over(self) -> dict[int, str]:
-        """The jobs of an earlier call that still run; what failed before this call is forgotten."""
+        """Return the jobs of an earlier call that still run, and forget their recorded failures."""
         try:
             known = {int(n): str(job) for n, job in json.loads(self._file.read_text()).items()}
         except (OSError, ValueError):
@@ -158,7 +158,7 @@ class SlurmWorkers:
 
 
 def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> list[str]:
-    """Submit one array of workers; return the number of each one's job."""
+    """Submit an array of workers, and return the ids of their jobs."""
     experiment, folder = campaign.experiment, campaign.out_dir.resolve()
     if "%" in str(folder):
         raise UsageError(
@@ -188,7 +188,7 @@ class WorkerJob(Checkpointable):
 
 
 def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
-    """What a job does: be a worker, with its output in the worker's own log.
+    """Run a worker in this job, with its output in the worker's log.
 
     SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can resume, and then
     it asks to be requeued: SLURM itself does that only with a job that stays until it is

@@ -1,4 +1,4 @@
-"""What SLURM says of jobs, through its own commands."""
+"""The states of SLURM jobs, by SLURM's own commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from reality_check.utils.errors import UsageError
 
-#: Known to nobody any more.
+#: The state of a job that SLURM does not know any more.
 GONE = "GONE"
 #: The processes of a job end, or have ended; then it is over, or it is queued again.
 ENDING = "COMPLETING"
@@ -30,7 +30,7 @@ OVER = {
 
 
 def job_states(jobs: Sequence[str]) -> dict[str, str] | None:
-    """SLURM's word for the state of each job; ``None`` if the controller does not answer.
+    """Return SLURM's state of each job; ``None`` if the controller does not answer.
 
     Jobs that ended some minutes ago are known to the accounting only; where there is none, they
     are ``GONE``.
@@ -49,13 +49,13 @@ def job_states(jobs: Sequence[str]) -> dict[str, str] | None:
 
 
 def _parse(lines: str) -> dict[str, str]:
-    """``12_0|CANCELLED by 0`` and the like; the last line of a job counts."""
+    """Parse lines such as ``12_0|CANCELLED by 0``; the last line of a job counts."""
     pairs = (line.split("|", 1) for line in lines.splitlines() if "|" in line)
     return {job: state.split()[0].rstrip("+") for job, state in pairs if state.strip()}
 
 
 def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
-    """The state of each job, where not to know it would lead to jobs submitted twice."""
+    """Return the state of each job; an unknown state would lead to jobs submitted twice."""
     if not jobs:
         return {}
     states = job_states(jobs)

@@ -26,7 +26,7 @@ def main() -> int:
     try:
         torchrun([*count, "-m", "reality_check.launch.worker", *options.worker])
     except Exception:
-        return FAILED  # the worker has told why
+        return FAILED  # the worker has recorded why
     return 0
 
 

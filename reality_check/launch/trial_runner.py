@@ -1,22 +1,21 @@
-"""Does one trial: trains its networks, scores them, and says what the storage is to keep."""
+"""Runs a trial: trains its networks, scores them, and returns what the storage keeps."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import functools
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reality_check.config.metrics import PRIMARY, Metric, Stage, metric_of
+from reality_check.config.metrics import PRIMARY, Stage, metric_of
 from reality_check.data import load_dataset
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.gallery import draw_gallery
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.devices import name_of
 from reality_check.launch.fold_executors import (
     FoldExecutor,
@@ -35,19 +34,17 @@ from reality_check.studies.output_folder import (
 )
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
 from reality_check.utils.environment import describe_gpu
 from reality_check.utils.seeds import derive
 
 Progress = Callable[[dict[str, Any]], None]
-#: Values in the course of a trial that the storage gets; each is a transaction of its own.
-_MOST_INTERMEDIATE = 20
 
 
 class TrialRunner:
-    """Does trials of any stage in one output folder.
+    """Runs trials of any stage in an output folder.
 
     Args:
         folds_at_once: how many folds of a trial train at a time, in processes of their own.
@@ -71,7 +68,7 @@ class TrialRunner:
         self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
 
     def resources(self, stage: Stage) -> dict[str, Any]:
-        """On what device a trial is done, and by how many processes (on GPUs: how many)."""
+        """Return the device of a trial, and its number of processes, or of GPUs."""
         device = self.prepared.device
         alone = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
@@ -100,7 +97,7 @@ class TrialRunner:
             return TrialResult(
                 self._selects.diverged, {"diverged": "every trial of its search diverged"}
             )
-        do_one = {
+        run_stage = {
             Stage.SEARCH: self._search,
             Stage.REPRODUCTIONS: self._reproduce,
             Stage.FINAL: self._train_final,
@@ -114,7 +111,7 @@ class TrialRunner:
             lambda position: self.on_progress({**about, **position}),
         )
         try:
-            result = do_one(trial)
+            result = run_stage(trial)
             attributes = {**result.attributes, **trial.about_gpu}
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
@@ -137,7 +134,7 @@ class TrialRunner:
 
     @functools.cached_property
     def executor(self) -> FoldExecutor:
-        """Who trains the networks of a trial."""
+        """The executor that trains the networks of a trial; created when it is first used."""
         prepared = self.prepared
         if self._folds_at_once == 1 or self.strategy.size > 1:
             return SerialExecutor(prepared.dataset, prepared.device, self.strategy)
@@ -172,14 +169,14 @@ class TrialRunner:
         return TrialResult(scores["complete"][PRIMARY], {"scores": scores, "epochs": result.epoch})
 
     def _on_trainval(self, trial: _Trial) -> FoldResult:
-        """Train for a number of epochs that is known before."""
+        """Train for a fixed number of epochs."""
         params = dict(trial.params)
         epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
-        settings = trial.method.settings(params)
+        filled = trial.method.filled(params)
         if self.prepared.protocol.selects_on == "last":
-            has_two = settings.second_phase is not None
+            has_two = filled.second_phase is not None
             epochs = trial.method.training.phase_epochs(has_two)
-        return self._train_alone(trial, self._task(trial, settings, 0, epochs), None)
+        return self._train_alone(trial, self._task(trial, filled, 0, epochs), None)
 
     def _selecting_on_test(self, trial: _Trial) -> FoldResult:
         """Train, and keep the best epoch on the test classes.
@@ -187,12 +184,12 @@ class TrialRunner:
         The only training that is handed test classes, because ``selects_on: test`` asks for what
         papers did.
         """
-        settings = trial.method.settings(trial.params)
-        task = dataclasses.replace(self._task(trial, settings, 0), selects_on="test")
+        filled = trial.method.filled(trial.params)
+        task = dataclasses.replace(self._task(trial, filled, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
 
     def _result(self, results: list[FoldResult], **more: Any) -> TrialResult:
-        """What a trial of several folds found: its value is their mean."""
+        """Return the result of a trial, whose value is the mean over its folds."""
         metric = self._selects
         attributes = {
             "fold_values": [result.value for result in results],
@@ -205,8 +202,7 @@ class TrialRunner:
                 for result in results
             ],
         }
-        value = fmean(result.value for result in results)
-        return TrialResult(value, {**attributes, **more}, _means_by_step(results, metric))
+        return TrialResult(fmean(result.value for result in results), {**attributes, **more})
 
     # -- training ---------------------------------------------------------------------------
 
@@ -220,10 +216,10 @@ class TrialRunner:
         return result
 
     def _train_folds(self, trial: _Trial) -> list[FoldResult]:
-        settings = trial.method.settings(trial.params)
+        filled = trial.method.filled(trial.params)
         jobs = [
             FoldJob(
-                self._task(trial, settings, number),
+                self._task(trial, filled, number),
                 number,
                 fold.train,
                 fold.validation,
@@ -236,7 +232,7 @@ class TrialRunner:
     def _task(
         self,
         trial: _Trial,
-        settings: MethodSettings,
+        filled: FilledMethod,
         fold: int,
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
@@ -244,8 +240,8 @@ class TrialRunner:
         kind = stage.category_of_seeds if trial.search == 0 else stage_name(stage, trial.search)
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
-            settings=settings,
-            model=method.model.filled(settings.params),
+            settings=filled,
+            model=method.model.filled(filled.params),
             training=method.training,
             embedding_size=method.embedding_size(stage),
             network_seed=network_seed(seed, kind, index, fold),
@@ -267,27 +263,6 @@ class TrialRunner:
             words = (trial.method.training.gpu.described(), *remarks)
             trial.about_gpu["gpu_settings"] = "; ".join(words)
         return results
-
-
-def _means_by_step(results: Sequence[FoldResult], metric: Metric) -> dict[int, float]:
-    """By epoch the mean over folds; a fold that has ended counts with the value that it keeps.
-
-    Of many epochs about every second, third, ...: as many as :data:`_MOST_INTERMEDIATE`.
-    """
-    curves = [
-        {row["step"]: metric.sign * row[metric.name] for row in result.curve if row["step"] >= 0}
-        for result in results
-    ]
-    means, latest = {}, [result.value for result in results]
-    for step in sorted(set().union(*curves)):
-        latest = [
-            curve.get(step, before if step < max(curve) else result.value)
-            for curve, before, result in zip(curves, latest, results, strict=True)
-        ]
-        means[step] = fmean(latest)
-    steps = list(means)
-    kept = {*steps[:: math.ceil(len(steps) / _MOST_INTERMEDIATE) or 1], *steps[-1:]}
-    return {step: mean for step, mean in means.items() if step in kept}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a worker does until no work is left: take a trial, do it, wait for others where it must."""
+"""The loop of a worker: claim a trial, run it, and wait for other workers where necessary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PAUSES = 1.0, 15.0
 
 
 class WorkLoop:
-    """Takes trials of a campaign and has them done until none is left."""
+    """Runs trials of a campaign until none is left."""
 
     def __init__(self, campaign: Campaign, runner: TrialRunner) -> None:
         self._campaign = campaign
@@ -52,7 +52,10 @@ class WorkLoop:
                 _pause(time.monotonic() - polled)
 
     def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
-        """Searches that nobody works on come first: they learn most from one trial at a time."""
+        """Run a trial of the first stage that has a free one.
+
+        Searches without a running trial come first: a model learns most from one trial at a time.
+        """
         ready = self._campaign.ready_stages
         searches = (work for work in ready() if work.stage is Stage.SEARCH)
         idle = (work for work in searches if _is_idle(work.study))
@@ -67,7 +70,7 @@ class WorkLoop:
         return "done" if self._campaign.is_complete() else "wait"
 
     def _work_on(self, work: StageWork) -> bool:
-        """Do one trial of a stage, if one is free; an exception stops the stage for all."""
+        """Run a trial of a stage, if one is free; an exception stops the stage for all workers."""
         done: list[int] = []
 
         def do(context: TrialContext) -> TrialResult:
@@ -96,10 +99,9 @@ class WorkLoop:
             raise _failed(work, {"message": message, "usage": False}) from error
 
     def _prune(self, work: StageWork) -> None:
-        """Of a complete trial of the search nothing stays but its records.
+        """Delete the checkpoints of all complete trials of a search; their records stay.
 
-        Only once it is in the storage; also of trials that others did, since a worker that was
-        paused can have written after the end.
+        Those of other workers' trials too: a worker that was paused may have written late.
         """
         if work.stage is not Stage.SEARCH:
             return
@@ -119,7 +121,7 @@ def _print_finished(work: StageWork, done: list[int], protocol: Protocol) -> Non
 
 
 def _is_idle(study: Study) -> bool:
-    """Whether trials are left and no worker is at one."""
+    """Whether trials are left, but none is running."""
     return not study.is_complete() and all(trial.state != "running" for trial in study.trials())
 
 
@@ -133,7 +135,7 @@ def _pause(seconds_of_poll: float) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Why a trial failed, and what to do where that is known."""
+    """Return why a trial failed, and the remedy where it is known."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
             f"the GPU's memory is too small ({one_line(error)}). With fewer folds at once, fewer "

@@ -103,7 +103,7 @@ def _work(campaign: Campaign, runner: TrialRunner) -> None:
 
 
 def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:
-    """Be one more worker, which somebody started by hand; return an exit status.
+    """Run a worker that was started by hand; return an exit status.
 
     SIGTERM and SIGUSR2 ask it to stop where it can resume.
     """
@@ -116,8 +116,9 @@ def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> i
 
 
 def _own_number() -> int:
-    """The number of this process's SLURM job, if it is the only worker in it: jobs share a folder,
-    and process ids of two machines may be the same. Else the process id.
+    """Return the id of this process's SLURM job, if it has no other worker; else the process id.
+
+    Jobs share an output folder, and process ids of two machines may be the same.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
     alone = os.environ.get("SLURM_PROCID", "0") == "0"
@@ -127,7 +128,7 @@ def _own_number() -> int:
 def _explain(
     out_dir: Path, number: int, status: int, message: str, cause: BaseException | None = None
 ) -> int:
-    """Tell the log the whole story and the watching process the message."""
+    """Write the traceback to the log, and the message for the watching process."""
     with contextlib.suppress(OSError):  # the log may lie on the full disk
         if cause is not None:
             traceback.print_exception(cause)
@@ -140,7 +141,7 @@ def _explain(
 
 
 def join_process_group() -> Strategy | None:
-    """The process group that torchrun started this process in, if it did.
+    """Join the process group of torchrun, if it started this process.
 
     A GPU each where there are GPUs; gloo carries plain data, NCCL what lies on a GPU.
     """

@@ -71,8 +71,8 @@ class Head(nn.Sequential):
 class Network(nn.Module):
     """Trunk, head and embedder in one module.
 
-    What learns behind the trunk is in ``embedder``: with a paper's head, its linear layer and all
-    that follows it.
+    All learned layers behind the trunk are in ``embedder``: of a paper's head, its linear layer and
+    everything after it.
 
     Shape: (B, C, H, W) -> (B, embedding_size).
     """
@@ -84,7 +84,7 @@ class Network(nn.Module):
         self.embedder = embedder
 
     def features(self, images: Tensor) -> Tensor:
-        """The output of the head, before the embedder: (B, F)."""
+        """Return the output of the head, before the embedder: (B, F)."""
         return self.head(self.trunk(images))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -140,19 +140,19 @@ def _embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
 
 
 def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
-    """A paper's head, parted before its embedder, where the features end and learning begins."""
+    """Build a paper's head, split before its embedder, the first layer that learns."""
     parts = list(build_head(str(config.head), channels, embedding_size).named_children())
     if config.bn_relu_modules:
-        place = [name for name, _ in parts].index("neck")
+        position = [name for name, _ in parts].index("neck")
         modules = ContinuousBNReLU(config.bn_relu_modules, embedding_size)
-        parts.insert(place, ("bn_relu_modules", modules))
+        parts.insert(position, ("bn_relu_modules", modules))
     begin = [name for name, _ in parts].index("embedder")
     before, after = OrderedDict(parts[:begin]), OrderedDict(parts[begin:])
     return nn.Sequential(before), after["embedder"] if len(after) == 1 else nn.Sequential(after)
 
 
 def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> torch.autocast:
-    """The precision of a network's forward pass on a device."""
+    """Return the autocast context of a network's forward pass on a device."""
     dtype = torch.float16 if kind == "fp16" else torch.bfloat16
     return torch.autocast(device.type, dtype=dtype, enabled=kind != "none")
 

@@ -15,7 +15,7 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.bn_inception import BNInception
 from reality_check.models.conv4 import Conv4, Conv4Pool
-from reality_check.models.published import FROM_SCRATCH, PublishedWeights
+from reality_check.models.published_weights import FROM_SCRATCH, PublishedWeights
 from reality_check.models.weight_files import read_state
 from reality_check.utils.errors import UsageError
 

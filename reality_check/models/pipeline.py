@@ -1,4 +1,4 @@
-"""From stored samples to what a network takes: gathering, augmentation and preprocessing."""
+"""Turn stored samples into a network's input: gathering, augmentation and preprocessing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BATCHES_TOGETHER, _IMAGES_TOGETHER, _PIXELS_TOGETHER = 16, 1024, 1024 * 32 * 32
 def build_augmentation(
     model: Model, options: Augment, shape: InputShape
 ) -> Augmentation | VectorAugmentation:
-    """The augmentation of a protocol, with the preprocessing of a trunk.
+    """Build the augmentation of a protocol, with the preprocessing of a trunk.
 
     Raises:
         UsageError: an option is out of its range, or does not fit the samples.
@@ -67,7 +67,7 @@ def _refuse(options: dict[str, Any], given: str, meant: str, instead: str) -> No
 
 
 def input_shape(samples: SampleSet, options: Augment) -> InputShape:
-    """What the network gets: height, width and channels of images, else the tensors' shape.
+    """Return the shape of a network's input: (H, W, C) of images, else that of the tensors.
 
     Raises:
         UsageError: the images have different sizes and no crop size is given.
@@ -122,19 +122,19 @@ class Pipeline:
         return len(self.store)
 
     def batches_at_once(self, size: int) -> int:
-        """How many batches of ``size`` images are worth being augmented together."""
+        """Return how many batches of ``size`` images to augment together."""
         fitting = min(_IMAGES_TOGETHER // size, _PIXELS_TOGETHER // (size * self._pixels))
         return max(1, min(_BATCHES_TOGETHER, fitting))
 
     def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        """Augmented images, float32 (B, C, H, W), or tensors (B, ...), of some rows, int64 (B,).
+        """Return augmented images, float32 (B, C, H, W), or tensors (B, ...), of rows, int64 (B,).
 
         ``numbers`` are random ones, one row per image, see :meth:`Augmentation.draw`.
         """
         return self.augmentation.apply(self.store.batch(rows), numbers)
 
     def corrupted_batches(self, corruption: str) -> Iterator[Tensor]:
-        """All images in order, corrupted after the crop and before the preprocessing.
+        """Yield all images in order, corrupted after the crop and before the preprocessing.
 
         Args:
             corruption: one of :data:`pml_extensions.evaluation.CORRUPTIONS`, with its default
@@ -148,7 +148,7 @@ class Pipeline:
             yield self.evaluation.corrupted(self.store.batch(rows), corruption, start)
 
     def evaluation_batches(self, rows: np.ndarray | None = None) -> Iterator[Tensor]:
-        """All images, or those of ``rows``, as evaluation sees them, in order."""
+        """Yield all images, or those of ``rows``, as evaluation sees them, in order."""
         rows = np.arange(len(self)) if rows is None else rows
         for start in range(0, len(rows), self._batch):
             yield self.evaluation(self.store.batch(rows[start : start + self._batch]))
@@ -161,6 +161,6 @@ def build_pipeline(
     device: torch.device,
     batch_size: int | None = None,
 ) -> Pipeline:
-    """The samples of one set, with the augmentation, input and preprocessing of a training."""
+    """Build the pipeline of a sample set, with the augmentation and preprocessing of a training."""
     shape = input_shape(samples, options)
     return Pipeline(samples, build_augmentation(model, options, shape), shape, device, batch_size)

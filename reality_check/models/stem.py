@@ -8,7 +8,7 @@ from reality_check.utils.errors import UsageError
 
 
 def sum_input_channels(trunk: nn.Module) -> None:
-    """Make an RGB trunk take grey images: it returns what it did for the image repeated thrice.
+    """Make an RGB trunk take grey images, with the output of an image repeated three times.
 
     Its first convolution gets one input channel, with the sums of the weights of the three.
     """
@@ -27,8 +27,7 @@ def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
         trunk: a ResNet of torchvision or timm; changed in place.
 
     Raises:
-        UsageError: there is no such stage, or it halves its maps by something else than
-            convolutions.
+        UsageError: there is no such stage, or it does not halve its maps by convolutions.
     """
     stage = getattr(trunk, "layer4", None)
     if stage is None:

@@ -12,7 +12,11 @@ from torch import nn
 
 from reality_check.config.classes import build, one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.models.published import PublishedWeights, import_library
+from reality_check.models.published_weights import (
+    PublishedWeights,
+    import_library,
+    refuse_arguments,
+)
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -40,11 +44,7 @@ class TimmTrunk:
         return self._preprocessing(self.tag)
 
     def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
-        for key in _SET_HERE:
-            if key in arguments:
-                raise UsageError(
-                    f"{self.title}: {key!r} is set by the harness; remove it from arguments."
-                )
+        refuse_arguments(self.title, arguments, _SET_HERE)
         return self._create(arguments, image_shape, None)
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:

@@ -14,7 +14,12 @@ from torch import nn
 
 from reality_check.config.classes import build
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.models.published import IMAGENET, PublishedWeights, import_library
+from reality_check.models.published_weights import (
+    IMAGENET,
+    PublishedWeights,
+    import_library,
+    refuse_arguments,
+)
 from reality_check.models.stem import sum_input_channels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
@@ -78,11 +83,7 @@ class TorchvisionTrunk:
         return tags[name]
 
     def _network(self, arguments: Mapping[str, Any], weights: Any) -> nn.Module:
-        for key in _SET_HERE:
-            if key in arguments:
-                raise UsageError(
-                    f"{self.title}: {key!r} is set by the harness; remove it from arguments."
-                )
+        refuse_arguments(self.title, arguments, _SET_HERE)
         builder = self._models.get_model_builder(self.name)
 
         def make(**given: Any) -> nn.Module:
@@ -97,12 +98,12 @@ class TorchvisionTrunk:
 
 
 def torchvision_names(models: Any) -> list[str]:
-    """The classification networks of ``torchvision.models``."""
+    """Return the names of the classification networks of ``torchvision.models``."""
     return list(models.list_models(module=models))
 
 
 def cut(network: nn.Module) -> nn.Module:
-    """The layers of a torchvision network up to its last feature maps, under their own names.
+    """Return the layers of a torchvision network up to its last feature maps.
 
     A vision transformer keeps its class token and returns vectors.
     """

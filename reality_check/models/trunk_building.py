@@ -1,4 +1,4 @@
-"""From the model of a YAML to a trunk with weights, and what its input looks like."""
+"""Build the trunk of a model with its weights, and know the input that it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.conv4 import Conv4, Conv4Pool
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
-from reality_check.models.published import (
+from reality_check.models.published_weights import (
     FROM_SCRATCH,
     PublishedWeights,
     TrunkSource,
@@ -33,7 +33,7 @@ _FILES = (".pth", ".pt", ".bin", ".tar", ".ckpt", ".safetensors")
 
 
 def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn.Module:
-    """The trunk of a model, its random weights drawn from torch's global generator.
+    """Build the trunk of a model; random weights are drawn from torch's global generator.
 
     Args:
         shape: of what enters the trunk: (H, W, C) of images, see :func:`input_channels`, or that of
@@ -84,16 +84,16 @@ def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], t
 
 
 def input_channels(config: Model, image_channels: int) -> int:
-    """The channels that enter the trunk: 3 where the preprocessing repeats a grey image."""
+    """Return the number of channels that enter the trunk: 3 if a grey image is repeated."""
     used = preprocessing(config, image_channels)
     return max(image_channels, len(used.mean), len(used.std))
 
 
 def preprocessing(config: Model, channels: int) -> Preprocessing:
-    """What the trunk's input looks like: that of its weights, else values from -1 to 1.
+    """Return the preprocessing of the trunk's weights; without weights, values from -1 to 1.
 
     Args:
-        config: the model of the experiment; what its ``preprocessing`` says goes before.
+        config: the model of the experiment, whose ``preprocessing`` overrides that of the weights.
         channels: of the images, 1 or 3. Trunks with weights for RGB images get a grey image three
             times.
 
@@ -125,7 +125,7 @@ def _preprocessing_of_weights(config: Model) -> Preprocessing:
 
 
 def published_crop_size(config: Model) -> int | None:
-    """Side of the images that the published weights were evaluated with, where that is known.
+    """Return the image size that the published weights were evaluated with, if it is known.
 
     Raises:
         UsageError: there is no such trunk or weights.
@@ -136,7 +136,7 @@ def published_crop_size(config: Model) -> int | None:
 
 
 def weights_fingerprint(config: Model) -> str | None:
-    """What identifies the weights that training starts from; None where they are random.
+    """Return what identifies the weights that training starts from; None for random weights.
 
     Returns:
         ``sha256:...`` of a local file; else the name of the published weights, with the hash that

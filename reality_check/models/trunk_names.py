@@ -1,4 +1,4 @@
-"""Which trunk a name in a YAML means."""
+"""Look up a trunk by its name in a YAML."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from reality_check.config.plugins import find_plugin, plugins
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
-from reality_check.models.published import TrunkSource, import_library
+from reality_check.models.published_weights import TrunkSource, import_library
 from reality_check.models.timm_trunk import TimmTrunk
 from reality_check.models.torchvision_trunk import TorchvisionTrunk, torchvision_names
 from reality_check.utils.errors import UsageError
@@ -20,7 +20,7 @@ _LIBRARIES: dict[str, Callable[[str], TrunkSource]] = {
 
 
 def find_source(trunk: str) -> TrunkSource:
-    """Where a trunk comes from.
+    """Return the source of a trunk.
 
     ``LIBRARY:NAME`` says it. A name without colon is, in this order, one of this package, an import
     path if it has a dot, a plugin's (:mod:`reality_check.config.plugins`), torchvision's, timm's.
@@ -42,12 +42,12 @@ def find_source(trunk: str) -> TrunkSource:
 
 
 def _is_of_plugin(trunk: str) -> bool:
-    """Whether an installed package adds that name, and no library has it too."""
+    """Whether the name is a plugin's and unambiguous."""
     return trunk in plugins("trunk") and find_plugin("trunk", trunk, _others(trunk)) is not None
 
 
 def _others(trunk: str) -> list[tuple[str, str]]:
-    """Who else has the name of a plugin, and how it is written there."""
+    """Return (package, full name) of everything else that has a plugin's name."""
     if trunk in TRUNKS:
         cls = TRUNKS[trunk]
         return [("reality_check", f"{cls.__module__}.{cls.__qualname__}")]

@@ -32,10 +32,8 @@ def read_state(file: Path, title: str) -> dict[str, Tensor]:
             like. Only tensors and plain values are read (``weights_only``).
 
     Raises:
-        UsageError: there is no such file, or it is no such thing.
+        UsageError: it cannot be read, or holds no weights.
     """
-    if not file.is_file():
-        raise UsageError(f"{title}: there is not a weight file {file}; check the path in weights.")
     try:
         loaded = _load(file)
     except pickle.UnpicklingError as error:
@@ -109,7 +107,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
 
 
 def _common_prefix(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
-    """What stands before most of the trunk's keys in the file, such as ``module.``."""
+    """Return the prefix of most of the trunk's keys in the file, such as ``module.``."""
     before = Counter(
         key[: -len(name)]
         for name in wanted
@@ -120,7 +118,7 @@ def _common_prefix(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) ->
 
 
 def _row(value: Tensor, like: Tensor) -> Tensor:
-    """Files converted long ago keep BatchNorm's vectors as matrices of one row."""
+    """Return a vector for the matrix of one row that old files have for BatchNorm."""
     return value[0] if like.ndim == 1 and value.shape == (1, *like.shape) else value
 
 

@@ -1,9 +1,8 @@
-"""The claims of experiments as a table: what would confirm each, and what became of it."""
+"""The claims of experiments as a table: the criterion and the verdict of each."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,18 +12,17 @@ from typing import get_args
 from reality_check.config.claims import Claim
 from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys
-from reality_check.config.metrics import metric_of, title
+from reality_check.config.metrics import metric_of
 from reality_check.config.neutral_keys import is_result_neutral
-from reality_check.config.schema import Experiment, count_trainings
+from reality_check.config.schema import Experiment
 from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
 from reality_check.registry.pack import campaign_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
-from reality_check.report.planning import mean_scatter
 from reality_check.report.sections.untrained import not_above_untrained
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import counted, hours_text, listed, p_text, points, true_minus
-from reality_check.statistics import CONFIDENCE, Shares
+from reality_check.report.summary import Evidence, Summary
+from reality_check.report.wording import counted, listed, p_text, true_minus
+from reality_check.statistics import CONFIDENCE
 from reality_check.studies.campaign import Campaign
 from reality_check.utils.config_files import shipped_files
 from reality_check.utils.errors import UsageError
@@ -39,7 +37,7 @@ _NOT_COMPARED = {"claims", "code", "storage"}
 
 @dataclass(frozen=True)
 class ClaimRow:
-    """A claim, and in words what decides it and what the verdict is.
+    """A claim with its criterion and its verdict, in words.
 
     Attributes:
         experiment: name of its experiment.
@@ -47,7 +45,6 @@ class ClaimRow:
         criterion: what supports it.
         outcome: the verdict in a word or two, or that there is none yet.
         verdict: the same with the numbers.
-        run: what the experiment took, if it was run to its end.
     """
 
     experiment: str
@@ -55,23 +52,6 @@ class ClaimRow:
     criterion: str
     outcome: str
     verdict: str
-    run: Run | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """What it took to decide the claims of an experiment.
-
-    Attributes:
-        trainings: how many networks.
-        cost: hours of processes, in words.
-        scatter: the variances of MAP@R between searches and between trainings, means over the
-            methods; ``None`` where they cannot be told apart from nothing.
-    """
-
-    trainings: int
-    cost: str
-    scatter: Shares | None
 
 
 def replications() -> list[Experiment]:
@@ -97,7 +77,7 @@ def claim_rows(
             experiment of its name has.
     """
     planned = {experiment.name: experiment for experiment in experiments}
-    decided: dict[str, tuple[list[tuple[str, str]], Run | None, str]] = {}
+    decided: dict[str, tuple[list[tuple[str, str]], str]] = {}
     for path in runs:
         campaign = campaign_of(path)
         locked = campaign.experiment
@@ -106,16 +86,16 @@ def claim_rows(
             continue
         own = planned.setdefault(locked.name, locked)
         _check_claims(locked, own, path)
-        decided[locked.name] = (*_verdicts(campaign), _changes(own, locked))
+        decided[locked.name] = _verdicts(campaign), _changes(own, locked)
     rows = []
     for name, experiment in planned.items():
-        not_run = [(NOT_RUN, NOT_RUN)] * len(experiment.claims), None, ""
-        verdicts, run, changes = decided.get(name, not_run)
+        not_run = [(NOT_RUN, NOT_RUN)] * len(experiment.claims), ""
+        verdicts, changes = decided.get(name, not_run)
         for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
             text += changes
             if claim.overturned_by and outcome not in (NOT_RUN, NOT_FINISHED):
                 outcome, text = OVERTURNED, f"**{OVERTURNED}**, {claim.overturned_by}; was {text}"
-            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, run))
+            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text))
     return rows
 
 
@@ -155,47 +135,45 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
-    """Return in words what a run had otherwise than the experiment has now, such as its budget."""
+    """Return in words how a run differs from the experiment as it is now, such as in its budget."""
     ours, theirs = (plan.plain(exclude=_NOT_COMPARED) for plan in (planned, locked))
     keys = [key for key in differing_keys(ours, theirs) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
 
 
-def _verdicts(campaign: Campaign) -> tuple[list[tuple[str, str]], Run | None]:
-    """Return the verdict of each claim, in a word or two and with the numbers, and what it took."""
+def _verdicts(campaign: Campaign) -> list[tuple[str, str]]:
+    """Return the verdict of each claim, in a word or two and with the numbers."""
     locked, results = campaign.experiment, collect(campaign)
     if not results.finished:
-        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims), None
+        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
     summary = Summary(results)
     idle = not_above_untrained(summary)
     short = [m.name for m in results.methods if is_serious(*cut_short(m))]
     remarks = {"not better than the untrained network": idle, "often cut short": short}
-    verdicts: list[tuple[str, str]] = [
+    return [
         (
             verdict.verdict,
             _verdict_text(verdict) + _remarks(verdict.claim, remarks) + _more(verdict, summary),
         )
         for verdict in judge(locked, results)
     ]
-    run = Run(count_trainings(locked), hours_text(results.costs), mean_scatter(summary))
-    return verdicts, run
 
 
 def _more(verdict: ClaimVerdict, summary: Summary) -> str:
     """Return what would decide an undecided claim."""
-    if verdict.verdict != "undecided" or not summary.basis.of_losses:
+    if verdict.verdict != "undecided" or not summary.evidence.of_losses:
         return ""
     times = [f.times for f in verdict.findings if f.verdict == "undecided"]
     known = [factor for factor in times if factor is not None]
     if len(known) < len(times):
         return " (no number of searches that anybody would pay for would decide it)"
-    unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
+    suffix = "trials" if summary.evidence is Evidence.SUBSETS else "searches"
     methods = {side.method for f in verdict.findings for side in (f.first, f.second)}
     hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
     needed = f"{max(known) * hours:.2g}"
     return (
-        f" (about {max(known):.2g} times as many {unit} would decide it: "
+        f" (about {max(known):.2g} times as many {suffix} would decide it: "
         f"{needed} {'hour' if needed == '1' else 'hours'} of processes)"
     )
 
@@ -217,9 +195,9 @@ def criterion(claim: Claim) -> str:
         "not_below": f"at most {_margin(claim)} below",
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
-    than, metrics = claim.than, listed([title(metric) for metric in claim.metrics])
+    than, metrics = claim.than, listed([metric_of(metric).title for metric in claim.metrics])
     where = f"{metrics} ({listed(claim.categories)})"
-    other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
+    other = " ".join(filter(None, [than.metric and metric_of(than.metric).title, than.category]))
     if all(first == second for first, second in claim.pairs):
         return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {how} {other}"
     groups = [
@@ -258,7 +236,7 @@ def _compared(finding: Finding) -> tuple[str, str, str]:
     """Return the methods, the category and the metric of a comparison."""
     methods = dict.fromkeys([finding.first.method, finding.second.method])
     names = " − ".join(f"`{method}`" for method in methods)
-    return names, finding.first.category, title(finding.first.metric)
+    return names, finding.first.category, metric_of(finding.first.metric).title
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:
@@ -266,11 +244,11 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
-    scale, unit = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
+    scale, suffix = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
     values = (difference.mean, difference.low, difference.high)
     numbers = [true_minus(scale * value, plus=True) for value in values]
     decided = p_text(finding.p) if finding.p is not None else finding.why
-    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {decided}"
+    text = f"{numbers[0]}{suffix} ({numbers[1]} to {numbers[2]}), {decided}"
     if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
         text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
     n = difference.n
@@ -289,7 +267,7 @@ def _diverged(finding: Finding) -> str:
 
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
-    """Return the counts and the rows as a list and tables, as in docs/replications.md."""
+    """Return the counts as a list and the rows as a table, as in docs/replications.md."""
     claims = []
     for row in rows:
         claim, earlier = row.claim, row.claim.earlier or ""
@@ -297,28 +275,7 @@ def markdown(rows: Sequence[ClaimRow]) -> str:
             (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
         )
     header = ("claim", "paper", "supported if", "experiment", "found before", "verdict")
-    lines = [*(f"- {line}" for line in tally(rows)), "", *_table(header, claims)]
-    runs = {row.experiment: row.run for row in rows if row.run is not None}
-    if runs:
-        of_runs = ("experiment", "trainings", "cost", "between searches", "between trainings")
-        cells = [
-            (name, f"{run.trainings:,}", run.cost, *_deviations(run.scatter))
-            for name, run in runs.items()
-        ]
-        lines += ["", *_table(of_runs, cells)]
+    lines = [*(f"- {line}" for line in tally(rows)), "", f"| {' | '.join(header)} |"]
+    lines.append("|" + "---|" * len(header))
+    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in claims]
     return "\n".join(lines) + "\n"
-
-
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
-    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-
-
-def _deviations(scatter: Shares | None) -> tuple[str, str]:
-    """Return standard deviations in points; a single one where they are not separable."""
-    if scatter is None or scatter.search is None:
-        return "", ""
-    search = points(math.sqrt(scatter.search))
-    if not scatter.training:
-        return f"{search} with training", ""
-    return search, points(math.sqrt(scatter.training))

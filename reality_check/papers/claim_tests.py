@@ -1,4 +1,4 @@
-"""What became of an experiment's claims: supported, contradicted, or neither.
+"""Decide the claims of an experiment: supported, contradicted, or neither.
 
 A claim (:class:`reality_check.config.claims.Claim`) is locked with the experiment before it runs,
 so the verdict follows from the numbers alone. With d the difference of what two methods score
@@ -21,8 +21,8 @@ search of each of two methods is undecided. Values of the same networks (one met
 against ensemble or one metric against another) are subtracted before they are averaged. A claim of
 several comparisons is supported where all are; else the verdict is that of the one that weighs
 most. Where neither side is better than the untrained network, it is uninformative. A run that
-diverged counts as 0; where none but such runs are compared, nobody can tell: methods that all fail
-are not equally good.
+diverged counts as 0; where only such runs are compared, the claim is undecided: methods that all
+fail are not equally good.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
 from reality_check.report.sections.untrained import not_above_untrained
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.summary import Evidence, Summary
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,
@@ -192,7 +192,7 @@ class _Comparison:
     def _untestable(self) -> str:
         """Return why the difference decides nothing; empty where it does."""
         losses = self.first.measured.method != self.second.measured.method
-        if self._summary.basis is Basis.SETTINGS and losses:
+        if self._summary.evidence is Evidence.SETTINGS and losses:
             return "one search of each method cannot distinguish losses"
         if self.difference is not None and self.difference.p_value is None:
             return "no test with fewer than three reproductions whose values are finite"

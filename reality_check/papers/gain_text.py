@@ -1,4 +1,4 @@
-"""What :mod:`reality_check.papers.gains` found, in sentences, as plain data and as a figure."""
+"""The results of :mod:`reality_check.papers.gains` as sentences, plain data and a figure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
 from reality_check.papers.printed_tables import PrintedTable
-from reality_check.report.text import counted, p_text, true_minus
+from reality_check.report.wording import counted, p_text, true_minus
 from reality_check.utils.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: What an outcome says, and what the numbers of searches are.
+#: Explanations of the outcomes and of the number of searches.
 _LEGEND = {
     "distinguishable": "distinguishable: larger than the luck of seeds and searches.",
     "the settings only": (
@@ -30,7 +30,7 @@ _LEGEND = {
 
 
 def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
-    """The whole answer, a line each."""
+    """Yield the whole answer, line by line."""
     metric, many = table.rows[0].metric, counted(len(gains), "comparison")
     yield f"{table.source}, {metric} in points: {many}, corrected together (Holm)."
     search = noise.search.sd * noise.network.sd
@@ -64,7 +64,7 @@ def _sentence(gain: Gain) -> str:
 
 
 def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
-    """The same for programs (``--json``)."""
+    """Return the answer as plain data (``--json``)."""
     return {
         "source": table.source,
         "metric": table.rows[0].metric,

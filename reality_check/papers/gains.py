@@ -78,7 +78,7 @@ class Noise:
 
     @property
     def allowance(self) -> float:
-        """What selection on test classes may add to the one side and not to the other."""
+        """Return what selection on test classes may add to one side only."""
         return self.selection * self.network.sd
 
 
@@ -125,7 +125,7 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
 def noise_of(
     table: PrintedTable, seed_sd: float | None = None, classes: int | None = None
 ) -> Noise:
-    """The noise of a table: as printed, as given, or as measured elsewhere.
+    """Return the noise of a table: as printed, as given, or as measured elsewhere.
 
     Args:
         table: of one metric.

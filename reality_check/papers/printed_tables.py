@@ -16,8 +16,8 @@ from typing_extensions import Self
 
 from reality_check.config.compose import load_experiment
 from reality_check.config.messages import validate
-from reality_check.config.metrics import title
-from reality_check.config.published import PublishedResults
+from reality_check.config.metrics import metric_of
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.statistics import t_quantile
@@ -170,7 +170,7 @@ def _printed_rows(table: ShippedTable) -> PrintedTable:
         if "pretrained trunk" in method:
             continue
         for metric, (mean, *spread) in figures.items():
-            own = dict(design, method=method, metric=title(metric), mean=mean)
+            own = dict(design, method=method, metric=metric_of(metric).title, mean=mean)
             if spread:
                 own["n"], own["sd"] = _retrainings(table.printed, spread[0])
                 own["selected_on"] = "validation"

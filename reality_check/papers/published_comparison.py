@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from reality_check.config.metrics import METRICS
 from reality_check.config.named import named_method
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.papers.printed_tables import ShippedTable, published_tables
 from reality_check.report.deviations import against_reference, own_ranges

@@ -42,16 +42,16 @@ def joined(packs: Sequence[Pack]) -> Pack:
         UsageError: they did not share data, split, network, protocol and seed, or have a method or
             a file of the same name.
     """
-    for one, other in itertools.combinations(packs, 2):
-        check_joinable((one.label, other.label), (one.experiment, other.experiment))
+    for first, second in itertools.combinations(packs, 2):
+        check_joinable((first.label, second.label), (first.experiment, second.experiment))
     plain = [pack.experiment.plain() for pack in packs]
-    claims = [claim for one in plain for claim in one["claims"]]
+    claims = [claim for experiment in plain for claim in experiment["claims"]]
     whole = {
         **plain[0],
-        "methods": [method for one in plain for method in one["methods"]],
-        "controls": [name for one in plain for name in one["controls"]],
+        "methods": [method for experiment in plain for method in experiment["methods"]],
+        "controls": [name for experiment in plain for name in experiment["controls"]],
         "claims": [claim for n, claim in enumerate(claims) if claim not in claims[:n]],
-        "code": joined_code([one["code"] for one in plain]),
+        "code": joined_code([experiment["code"] for experiment in plain]),
         "storage": None,
         "studies": None,
     }
@@ -93,10 +93,10 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
     Raises:
         UsageError: naming the keys that differ, or the method that both have.
     """
-    (one, other), both = (each.plain() for each in experiments), " and ".join(labels)
-    if keys := conflicting_keys(one, other, _may_differ):
+    (first, second), both = (each.plain() for each in experiments), " and ".join(labels)
+    if keys := conflicting_keys(first, second, _may_differ):
         sides = f"in {labels[0]}", f"in {labels[1]}"
-        shown = describe_differences(keys, one, other, sides)
+        shown = describe_differences(keys, first, second, sides)
         raise UsageError(
             f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
             "reality-check report A B --out DIR, which also takes packs."
@@ -110,7 +110,7 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
 
 
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The fingerprints of all, of which none contradict each other."""
+    """Return the fingerprints of all runs, which do not contradict each other."""
     whole = {name: source for code in codes for name, source in code.items()}
     weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
     if weights:
@@ -119,7 +119,7 @@ def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _steps(packs: Sequence[Pack]) -> list[Step]:
-    """The steps of all by their times; one that several took is one."""
+    """Return the steps of all packs in the order of time, equal ones once."""
     steps: dict[str, Step] = {}
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         same = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
@@ -129,7 +129,7 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
 
 
 def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
-    """Those of the first, with what was noted of the methods of all: they start alike."""
+    """Return the baselines of the first pack, with the attributes of the methods of all."""
     every = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
     attributes = dict(every[0]["attributes"])
     for key in _RECORDED:

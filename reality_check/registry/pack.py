@@ -48,7 +48,7 @@ _METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/
 #: Keys of an experiment that say what is compared, not how it is measured.
 _OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()
-#: Folders for packs that are looked at; results read scores of queries when these are asked for.
+#: Temporary folders of opened packs; results read scores of queries from them when needed.
 _UNPACKED = contextlib.ExitStack()
 atexit.register(_UNPACKED.close)
 
@@ -58,11 +58,11 @@ class Pack:
     """A finished output folder, from a pack or from the folder itself.
 
     Attributes:
-        label: what messages call it.
+        label: its name in messages.
         experiment: as it was run, with its fingerprints.
         studies: by name, as :func:`reality_check.studies.plain_study.plain_study` has them.
-        steps: in which it grew.
-        files: by path in the folder.
+        steps: the steps in which the experiment grew.
+        files: contents by path in the folder.
         checksum: of the pack; empty for a folder.
     """
 
@@ -84,7 +84,7 @@ def open_pack(path: Path) -> Pack:
 
 
 def campaign_of(path: Path) -> Campaign:
-    """The campaign of an output folder or a pack, to look at.
+    """Open the campaign of an output folder or a pack for reading.
 
     Raises:
         UsageError: it is neither, a pack that was changed, or a folder without its records.
@@ -114,7 +114,7 @@ def read_pack(path: Path) -> Pack:
 
 
 def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
-    """The experiment as it was run, though this version has other keys or defaults.
+    """Return the experiment as it was run, even if this version has other keys or defaults.
 
     Raises:
         UsageError: it was run with a key that this version does not have.
@@ -124,7 +124,7 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
 
 
 def _with_values(known: Any, recorded: Any) -> Any:
-    """The keys that this version knows, with the values that were recorded."""
+    """Return the keys that this version knows, with the recorded values."""
     if isinstance(known, Mapping) and isinstance(recorded, Mapping):
         return {k: _with_values(v, recorded[k]) if k in recorded else v for k, v in known.items()}
     are_lists = isinstance(known, list) and isinstance(recorded, list)
@@ -134,7 +134,7 @@ def _with_values(known: Any, recorded: Any) -> Any:
 
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
-    """A hash stays right when a later version knows more keys, or has other defaults."""
+    """Check the recorded hash; further keys and other defaults of later versions are allowed."""
     listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
     odd = [
         key
@@ -174,7 +174,7 @@ def _read_folder(path: Path) -> Pack:
 
 
 def without_queries(pack: Pack) -> Pack:
-    """The same without the scores of every query."""
+    """Return a copy of the pack without the scores of every query."""
     files = {k: v for k, v in pack.files.items() if not k.endswith("/queries.npz")}
     return dataclasses.replace(pack, files=files)
 
@@ -188,7 +188,9 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
     """
     experiment = compose(public(pack.experiment), where=pack.label)
     opened = [study["attributes"].get("about", {}) for study in pack.studies.values()]
-    environments = [f"{one['versions']}; {one['machine']}" for one in opened if "versions" in one]
+    environments = [
+        f"{about['versions']}; {about['machine']}" for about in opened if "versions" in about
+    ]
     about = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -207,12 +209,12 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
 
 
 def protocol_hash(experiment: Experiment) -> str:
-    """What two experiments share whose numbers were measured by one protocol on one network."""
+    """Return a hash that experiments share if they have the same protocol and network."""
     return _hash(protocol_settings(experiment))
 
 
 def protocol_settings(experiment: Experiment) -> dict[str, Any]:
-    """By dotted key what the protocol hash is of: settings that are not the default.
+    """Return the settings that the protocol hash covers, by dotted key: those not the default.
 
     So a key that a later version adds changes no hash.
     """
@@ -221,7 +223,7 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as plain data without the keys that have their default."""
+    """Return the experiment as plain data, without keys that have their default."""
     return experiment.plain(exclude_defaults=True)
 
 
@@ -230,7 +232,7 @@ def _hash(settings: Mapping[str, Any]) -> str:
 
 
 def _measuring(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """What of nested settings decides whether results may stand in one table."""
+    """Yield the nested settings that decide whether results may stand in one table."""
     for key, value in plain.items():
         if is_table_neutral(f"{path}{key}"):
             continue
@@ -241,7 +243,7 @@ def _measuring(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]
 
 
 def public(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as plain data, without what it says of its owner's machines."""
+    """Return the experiment as plain data, without paths and settings of the machine."""
     plain = experiment.plain() | {"storage": None, "studies": None, "slurm": {}, "device": "auto"}
     dataset = plain["dataset"]
     for holder in (dataset, dataset.get("arguments") or {}):
@@ -255,7 +257,7 @@ def public(experiment: Experiment) -> dict[str, Any]:
 
 
 def restore(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
-    """Put what a pack holds into an output folder and its storage; what is there stays."""
+    """Write the files and studies of a pack into an output folder; existing ones are kept."""
     for name, content in pack.files.items():
         if not (out_dir / name).exists():
             atomic_write(out_dir / name, content, durable=False)
@@ -273,7 +275,7 @@ def write_folder(pack: Pack, out_dir: Path) -> None:
 
 
 def _unpacked(pack: Pack) -> Campaign:
-    """The campaign of a pack, to look at, in a temporary folder; its studies are in memory."""
+    """Open the campaign of a pack in a temporary folder; its studies are in memory."""
     folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="reality_check_")))
     if pack.steps:
         write_steps(list(pack.steps), folder)

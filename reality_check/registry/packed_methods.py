@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reality_check.config.differences import differing_keys
+from reality_check.config.metrics import metric_of
 from reality_check.config.schema import Experiment
 from reality_check.registry.joining import check_growth, check_joinable, joined_code
 from reality_check.registry.pack import Pack, read_pack
@@ -16,7 +17,7 @@ from reality_check.utils.errors import UsageError
 
 
 def packs_of(experiment: Experiment) -> list[Pack]:
-    """The packs that an experiment takes methods from, with these methods alone.
+    """Return the packs that an experiment takes methods from, reduced to these methods.
 
     Raises:
         UsageError: nothing is left to train, a pack is not the one that the experiment was begun
@@ -42,12 +43,12 @@ def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[s
     if pack.checksum != checksum:
         raise UsageError(
             f"{file} is not the pack that this experiment was begun with (checksum "
-            f"{pack.checksum[:12]}, not {checksum[:12]}); bring that one back, or begin anew with "
+            f"{pack.checksum[:12]}, not {checksum[:12]}); bring that one back, or begin again with "
             "another --out."
         )
     for name in names:
         theirs, ours = (
-            one.method(name).plain(exclude={"packed"}) for one in (pack.experiment, experiment)
+            run.method(name).plain(exclude={"packed"}) for run in (pack.experiment, experiment)
         )
         if keys := list(differing_keys(theirs, ours)):
             raise UsageError(
@@ -58,7 +59,7 @@ def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[s
 
 
 def _restricted(pack: Pack, names: Sequence[str]) -> Pack:
-    """What a pack holds of some of its methods, without baselines and sources."""
+    """Return a pack with some of its methods, without baselines and sources."""
     folders = tuple(f"{name}/" for name in names)
     files = {name: content for name, content in pack.files.items() if name.startswith(folders)}
     methods = [pack.experiment.method(name) for name in names]
@@ -75,6 +76,8 @@ def check_packed(
 ) -> dict[str, str]:
     """Make sure that packed methods were run as those of an experiment are.
 
+    Own metrics may be missing in a pack; its methods then have empty cells.
+
     Args:
         experiment: with packed methods.
         code: the fingerprints of its data, and of what is trained.
@@ -87,9 +90,17 @@ def check_packed(
     Raises:
         UsageError: naming the keys that differ.
     """
-    own = experiment.trained().model_copy(update={"code": dict(code)})
-    alike = [("this experiment", own), *((pack.label, pack.experiment) for pack in packs)]
-    for (one, left), (other, right) in itertools.combinations(alike, 2):
-        check_joinable((one, other), (left, right))
+    trained = experiment.trained().model_copy(update={"code": dict(code)})
+    runs = [("this experiment", trained), *((pack.label, pack.experiment) for pack in packs)]
+    compared = [(label, _without_own_metrics(run)) for label, run in runs]
+    for (label, left), (other_label, right) in itertools.combinations(compared, 2):
+        check_joinable((label, other_label), (left, right))
     check_growth(experiment, steps, packs)
     return joined_code([code, *(pack.experiment.code for pack in packs)])
+
+
+def _without_own_metrics(experiment: Experiment) -> Experiment:
+    asked = experiment.protocol.final_metrics
+    kept = [name for name in asked if not metric_of(name).is_own]
+    protocol = experiment.protocol.model_copy(update={"final_metrics": kept})
+    return experiment.model_copy(update={"protocol": protocol})

@@ -1,4 +1,4 @@
-"""How far means and differences of MAP@R may move with other test classes.
+"""How much means and differences of MAP@R may change with other test classes.
 
 Fixed seeds: the same results always give the same numbers.
 """
@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """One method in one category: its mean, and how far it may be off for which reason.
+    """The mean of one method in one category, and its uncertainty by cause.
 
     Attributes:
         training: over searches, or reproductions, on these classes.
@@ -48,7 +48,7 @@ class Uncertainty:
 
 
 class Analysis:
-    """What the scores of every query say of other test classes, computed once.
+    """Uncertainty over test classes, from the scores of every query; computed once.
 
     Args:
         summary: the results.
@@ -122,25 +122,25 @@ class Analysis:
         Only pairs whose scores of every query were kept, and whose difference has an error.
         """
         positions = {key: position for position, key in enumerate(self._scores)}
-        found = {}
+        differences = {}
         for category in self.summary.categories:
             for pair in self.summary.comparisons(category):
                 keys = (pair.better, category), (pair.other, category)
                 if all(key in positions for key in keys):
                     better, other = (self._class_draws[:, positions[key]] for key in keys)
                     if bounds := self._trained_again(better - other, pair.difference):
-                        found[category, pair.better, pair.other] = bounds
-        return found
+                        differences[category, pair.better, pair.other] = bounds
+        return differences
 
     def _trained_again(self, draws: Array, number: Estimate | Difference) -> Bounds | None:
-        """The interval over drawn classes with the luck of the training."""
+        """Return the interval over drawn classes that contains the noise of the training too."""
         if number.error is None or number.degrees is None:
             return None
         noisy = with_noise(draws, number.error, number.degrees)
         return percentile_interval(noisy, number.mean, len(self._counts))
 
     def _with_results(self) -> Iterator[tuple[str, str]]:
-        """The (method, category) that have results, all of them finite."""
+        """Yield the (method, category) that have results, all of them finite."""
         for category in self.summary.categories:
             for method, values in self.summary.samples(category, PRIMARY).items():
                 if np.isfinite(values).all():

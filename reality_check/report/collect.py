@@ -1,4 +1,4 @@
-"""From the records of a campaign to the plain data that the report shows."""
+"""Collect the records of a campaign into the plain data that the report shows."""
 
 from __future__ import annotations
 
@@ -63,6 +63,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     protocol = experiment.protocol
     finished = campaign.is_complete()
     environment, data = _environment(campaign, stages), campaign.attribute("data") or {}
+    gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
@@ -78,7 +79,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
             ),
             *origins(experiment, stages),
         ),
-        facts=tuple(run_facts(experiment, data, environment, _gpus(stages), _gpu_settings(stages))),
+        facts=tuple(run_facts(experiment, data, environment, *gpus)),
         config=experiment.plain(),
         queries=read_query_scores(
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
@@ -90,7 +91,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
 
 
 def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
-    """The metrics of each method, category and reproduction."""
+    """Return the metrics of each method, category and reproduction."""
     metrics: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in rows:
         metrics.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
@@ -98,31 +99,22 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
 
 
 def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
-    """What the study that was opened first was opened with."""
+    """Return the environment of the worker that opened the first study."""
     experiment = campaign.experiment
     first = next(method for method in experiment.methods if method.starts_from is None)
     study = stages.get((first.name, experiment.protocol.stages[0], 0))
     return {} if study is None else study.about()
 
 
-def _gpus(stages: Studies) -> Counter[str]:
-    """On how many attempts each kind of GPU, with its driver and libraries, has worked."""
+def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
+    """Return how many attempts have each value of an attribute of a trial, where it is set."""
     trials = (trial for study in stages.values() for trial in study.trials())
-    return Counter(trial.gpu for trial in trials if trial.gpu is not None)
-
-
-def _gpu_settings(stages: Studies) -> dict[str, Counter[str]]:
-    """By method, on how many attempts what made steps on a GPU faster."""
-    found: dict[str, Counter[str]] = {}
-    for (method, _, _), study in stages.items():
-        settings = [t.gpu_settings for t in study.trials() if t.gpu_settings is not None]
-        if settings:
-            found.setdefault(method, Counter()).update(settings)
-    return found
+    values = (getattr(trial, attribute) for trial in trials)
+    return Counter(value for value in values if value is not None)
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
-    """Methods of which a trial that a model drew began while another one of its search ran."""
+    """Return methods whose sampler drew a trial while another one of the search was running."""
     parallel = []
     for (method, stage, _), study in stages.items():
         about = study.about()
@@ -135,7 +127,7 @@ def _parallel_methods(stages: Studies) -> list[str]:
             if trial.started is not None and trial.ended is not None
         ]
         pairs = itertools.permutations(spans, 2)
-        if any(drawn and one[0] <= began < one[1] for one, (began, _, drawn) in pairs):
+        if any(drawn and start <= began < end for (start, end, _), (began, _, drawn) in pairs):
             parallel.append(method)
     return parallel
 
@@ -153,7 +145,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         for number, study in enumerate(searches)
         for record in _records(method.name, Stage.SEARCH, study)
     )
-    retrained = [(one.search, one.trial_index) for one in plan if one.trial_index is not None]
+    retrained = [(run.search, run.trial_index) for run in plan if run.trial_index is not None]
     space = searches[0].space if searches[0] is not None else {}
     return MethodResults(
         name=method.name,
@@ -176,19 +168,19 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
 def _retrainings(
     method: str, stage: Stage, plan: Sequence[Retrained], stages: Studies
 ) -> tuple[TrialRecord, ...]:
-    """The records of a stage after the searches, each with what it trained again."""
+    """Return the records of a stage after the searches, each with the trial that it retrains."""
     records = _records(method, stage, stages.get((method, stage, 0)))
     if not plan:
         return records
     return tuple(
-        dataclasses.replace(record, search=one.search, retrained=one.trial_index)
+        dataclasses.replace(record, search=run.search, retrained=run.trial_index)
         for record in records
-        for one in plan[record.trial_index : record.trial_index + 1]
+        for run in plan[record.trial_index : record.trial_index + 1]
     )
 
 
 def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecord, ...]:
-    """One record per trial that was ever started: its complete attempt, or the latest."""
+    """Return one record for each started trial: its complete attempt, or the latest."""
     if study is None:
         return ()
     trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
@@ -212,7 +204,7 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
 def _rows(
     experiment: Experiment, method: MethodResults, stage: Stage, study: Study | None
 ) -> list[ResultRow]:
-    """The scores of the complete reproductions. A diverged one counts as 0 in every category."""
+    """Return the scores of complete reproductions; a diverged one has 0 in every category."""
     if study is None:
         return []
     records = {record.trial_index: record for record in getattr(method, stage)}
@@ -238,16 +230,16 @@ def _rows(
 def _zero_scores(
     experiment: Experiment, method: MethodResults, stage: str
 ) -> dict[str, dict[str, float]]:
-    """Zeros under every name that a scored reproduction has, those of the other geometry too.
+    """Return zeros for all metrics of a scored reproduction, in both geometries.
 
     An own metric has no value that is known to be the worst, so a diverged reproduction has none.
     """
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
     asked = map(metric_of, (*METRICS, *experiment.protocol.final_metrics))
-    ranked = [one for one in asked if one.higher_is_better and not one.is_own]
-    own = [one.name for one in ranked]
+    ranked = [metric for metric in asked if metric.higher_is_better and not metric.is_own]
+    own = [metric.name for metric in ranked]
     suffix = "_raw" if method.normalize_embeddings else "_normalized"
-    others = [one.name + suffix for one in ranked if one.both_geometries]
+    others = [metric.name + suffix for metric in ranked if metric.both_geometries]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 
@@ -262,7 +254,7 @@ def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRo
 
 
 def costs(stages: Studies) -> tuple[Cost, ...]:
-    """What each stage of each method took on each kind of device, over all attempts.
+    """Return the hours of each stage of each method by kind of device, over all attempts.
 
     Args:
         stages: by (method, stage, search); what belongs to no method has the name ``""``.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from reality_check.config.described import Description
 from reality_check.config.metrics import Stage, stage_of
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, parameter
+from reality_check.report.wording import NOTHING, parameter
 from reality_check.results import MethodResults
 from reality_check.utils.text import duration
 
@@ -35,7 +35,7 @@ def _trained_parameters(method: MethodResults, stage: Stage) -> str:
 
 
 def _time_of_a_training(method: MethodResults, stage: Stage) -> str:
-    """The wall time of training one network, on average."""
+    """Return the average wall time of training one network."""
     trials = method.final if stage is Stage.FINAL else method.reproductions
     folds = [len(trial.fold_values) for trial in trials] if stage is not Stage.FINAL else []
     seconds = [trial.seconds for trial in trials if trial.seconds is not None]
@@ -62,13 +62,13 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
     """Return the heads of all columns: those of the report, then the user's own."""
-    return (*(one.title for one in BUILT_IN), *map(_head, own_columns(summary).values()))
+    return (*(column.title for column in BUILT_IN), *map(_head, own_columns(summary).values()))
 
 
 def _head(description: Description) -> str:
-    notes = [description.unit] if description.unit else []
-    notes += [] if description.higher_is_better else ["lower is better"]
-    return f"{description.title} ({', '.join(notes)})" if notes else description.title
+    details = [description.unit] if description.unit else []
+    details += [] if description.higher_is_better else ["lower is better"]
+    return f"{description.title} ({', '.join(details)})" if details else description.title
 
 
 def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...]:
@@ -80,11 +80,11 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     values = {value.name: value.value for value in entry.columns}
     own = [values.get(name) for name in names]
     return (
-        *(one.text(entry, stage_of(category)) for one in BUILT_IN),
+        *(column.text(entry, stage_of(category)) for column in BUILT_IN),
         *(NOTHING if value is None else parameter(value) for value in own),
     )
 
 
 def untrained_cells(summary: Summary) -> tuple[str, ...]:
     """Return the cells of what is not trained."""
-    return (*(one.untrained for one in BUILT_IN), *(NOTHING for _ in own_columns(summary)))
+    return (*(column.untrained for column in BUILT_IN), *(NOTHING for _ in own_columns(summary)))

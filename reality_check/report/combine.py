@@ -1,7 +1,7 @@
-"""Results of several output folders as one: which may stand in one table, and putting them there.
+"""Combine the results of several output folders, where they are comparable.
 
-What may stand in one table was measured on the same images and classes, with the same network, by
-the same protocol. Methods may differ in anything; so may the seed, the storage and the machine.
+Comparable results were measured on the same images and classes, with the same network, by the same
+protocol. Methods may differ in anything; so may the seed, the storage and the machine.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Source:
 
 
 def folder_labels(paths: Sequence[Path]) -> list[str]:
-    """The shortest endings of paths that tell them apart, e.g. ``["a/one", "b/one", "two"]``.
+    """Return the shortest endings of paths that are distinct, e.g. ``["a/one", "b/one", "two"]``.
 
     Raises:
         UsageError: a folder is named twice.
     """
     parts = [path.resolve().parts for path in paths]
-    for place, own in enumerate(parts):
-        if own in parts[:place]:
-            raise UsageError(f"{paths[place]} is named twice; name it once.")
+    for number, own in enumerate(parts):
+        if own in parts[:number]:
+            raise UsageError(f"{paths[number]} is named twice; name it once.")
     labels = []
     for own in parts:
         length = 1
@@ -66,10 +66,10 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
     return labels
 
 
-def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
+def differences(first: ExperimentResults, second: ExperimentResults) -> list[str]:
     """Return the dotted keys of the settings that keep two experiments out of one table."""
-    classes = {*_texts(one.config.get("methods")), *_texts(other.config.get("methods"))}
-    return conflicting_keys(one.config, other.config, is_table_neutral, classes)
+    classes = {*_texts(first.config.get("methods")), *_texts(second.config.get("methods"))}
+    return conflicting_keys(first.config, second.config, is_table_neutral, classes)
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -82,7 +82,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
-    """Put together what may stand in one table, in the order given."""
+    """Group sources that may stand in one table, in the order given."""
     grouped: list[list[Source]] = []
     for source in sources:
         for group in grouped:
@@ -140,19 +140,21 @@ def pooled(sources: Sequence[Source]) -> set[str]:
 
 
 def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
-    seeds = {one.config.get("seed") for one in results}
+    seeds = {result.config.get("seed") for result in results}
     protocol = results[0].config.get("protocol") or {}
     if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
         return False
     if protocol["search"].get("retrain_best") or protocol.get("selects_on") != "validation":
         return False
-    return not any(_unlike(results[0], other, name) for other in results[1:])
+    return not any(_differing_settings(results[0], other, name) for other in results[1:])
 
 
-def _unlike(one: ExperimentResults, other: ExperimentResults, method: str) -> list[str]:
+def _differing_settings(
+    first: ExperimentResults, second: ExperimentResults, method: str
+) -> list[str]:
     """Return the dotted keys in which a method of two folders differs, its own code among them."""
-    settings = [results.settings_of(method) for results in (one, other)]
-    codes = [results.config.get("code") or {} for results in (one, other)]
+    settings = [results.settings_of(method) for results in (first, second)]
+    codes = [results.config.get("code") or {} for results in (first, second)]
     used = {*_texts(settings[0]), *_texts(settings[1])}
     changed = [f"code.{name}" for name in sorted(used) if codes[0].get(name) != codes[1].get(name)]
     return [*differing_keys(settings[0], settings[1]), *changed]
@@ -318,26 +320,27 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = f"Not the same in all folders (see {_WHERE})."
             deviations.append(Deviation(fact.lower(), text))
-    for one in together(one for source in sources for one in source.results.deviations):
+    for deviation in together(d for source in sources for d in source.results.deviations):
+        template = deviation.template
         labels = [
-            s.label for s in sources if one.template in {d.template for d in s.results.deviations}
+            s.label for s in sources if template in {d.template for d in s.results.deviations}
         ]
         some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
-        deviations.append(dataclasses.replace(one, template=one.template + some))
+        deviations.append(dataclasses.replace(deviation, template=template + some))
     return tuple(deviations)
 
 
 def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
-    """Say in what methods of one name and of other seeds differ."""
+    """Yield how methods of one name and other seeds differ, which keeps them separate."""
     shared, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:
             first = firsts.setdefault(method.name, source)
             if method.name in shared or first.seed == source.seed:
                 continue
-            if keys := _unlike(first.results, source.results, method.name):
+            if keys := _differing_settings(first.results, source.results, method.name):
                 yield Deviation(
-                    "searches apart",
+                    "searches not pooled",
                     f"{method.name} of {first.label} and of {source.label} are not searches of one "
                     f"method: they differ in {', '.join(keys[:5])}.",
                 )
@@ -361,15 +364,15 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
 
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
-    """The settings of the first folder, with the methods and further metrics of all."""
+    """Return the settings of the first folder, with the methods and further metrics of all."""
     first, every = parts[0].config, [part.config for part in parts]
-    metrics = [m for one in every for m in value_at(one, "protocol.final_metrics") or []]
+    metrics = [m for config in every for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
     described: dict[str, Any] = {}
-    for one in every:
-        described = (value_at(one, "protocol.described") or {}) | described
+    for config in every:
+        described = (value_at(config, "protocol.described") or {}) | described
     protocol["described"] = described
-    methods = {method["name"]: method for one in every for method in one["methods"]}
+    methods = {method["name"]: method for config in every for method in config["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 
 

@@ -1,4 +1,4 @@
-"""What a reviewer should know: from config and records, what is not as published or not equal."""
+"""Deviations from the published protocol, and between methods, by settings and records."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.protocol import INDEPENDENT, Protocol
 from reality_check.config.schema import Experiment
-from reality_check.report.text import counts_text
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
+from reality_check.report.wording import counts_text
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step
 from reality_check.utils.config_files import configs_root, shipped_files
@@ -49,7 +49,7 @@ def find_deviations(
     steps: Sequence[Step] = (),
     copies: str = "",
 ) -> list[Deviation]:
-    """Everything a reviewer should know before reading the numbers; serious ones first.
+    """Return everything a reviewer should know before reading the numbers, serious ones first.
 
     Args:
         experiment: as it was run.
@@ -78,11 +78,11 @@ def find_deviations(
 
 def together(deviations: Iterable[Deviation]) -> list[Deviation]:
     """Return those that say the same of several methods as one."""
-    found: dict[Deviation, dict[str, None]] = {}
-    for one in deviations:
-        names = found.setdefault(dataclasses.replace(one, methods=()), {})
-        names.update(dict.fromkeys(one.methods))
-    return [dataclasses.replace(one, methods=tuple(names)) for one, names in found.items()]
+    methods: dict[Deviation, dict[str, None]] = {}
+    for deviation in deviations:
+        names = methods.setdefault(dataclasses.replace(deviation, methods=()), {})
+        names.update(dict.fromkeys(deviation.methods))
+    return [dataclasses.replace(d, methods=tuple(names)) for d, names in methods.items()]
 
 
 # -- between the methods, and what happened -------------------------------------------------------
@@ -147,7 +147,7 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
 
 
 def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Cells of the user's own columns that are empty, and columns of different code."""
+    """Yield empty cells of the user's own columns, and columns computed by different code."""
     codes: dict[str, set[str]] = {}
     for method in methods:
         for value in method.columns:
@@ -161,7 +161,7 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
-    """How many trainings of the reproductions ended at their best epoch, and of how many.
+    """Return how many trainings of the reproductions ended at their best epoch, and the total.
 
     The limit of epochs ended them there, in one phase or both: they might have gone on improving.
     """
@@ -170,7 +170,7 @@ def cut_short(method: MethodResults) -> tuple[int, int]:
 
 
 def is_serious(count: int, trainings: int) -> bool:
-    """Whether so many of them leave open what a method can do."""
+    """Whether so many trainings were cut short that the method's score is in doubt."""
     return count > MOST_CUT_SHORT * trainings
 
 
@@ -195,7 +195,7 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """What may be said of these searches, and which of them did not begin at random."""
+    """Yield searches that did not begin at random, and those whose trials all diverged."""
     protocol = experiment.protocol
     if Stage.SEARCH not in protocol.stages:
         return
@@ -242,7 +242,7 @@ def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def against_reference(experiment: Experiment) -> Iterator[Deviation]:
-    """Everything in which an experiment is not the protocol that it names as its reference."""
+    """Yield all differences of an experiment from the protocol that it names as its reference."""
     protocol = experiment.protocol
     reference = named_protocol(protocol.reference)
     if protocol.note:
@@ -262,7 +262,7 @@ def against_reference(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def against_published(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
-    """What is not as the paper's table has it: by choice of ours, by changes, by the paper itself.
+    """Yield all differences from the paper's table: by the shipped file, by changes, by errata.
 
     Where the experiment comes from a shipped file, it is compared with that; else only the rules
     that all published experiments share are compared.
@@ -288,7 +288,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
     name = published.config
     variant = [f"variant={experiment.variant}"] if experiment.variant else []
     shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
-    ours, theirs = (_of_interest(one) for one in (experiment, shipped))
+    ours, theirs = (_of_interest(source) for source in (experiment, shipped))
     if experiment.dataset.name != shipped.dataset.name:
         yield Deviation(
             "data set",
@@ -301,7 +301,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
 
 
 def _of_interest(experiment: Experiment) -> dict[str, Any]:
-    """What decides about the results of a paper's experiment, as plain data."""
+    """Return the settings that affect the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
     kept = {key: plain[key] for key in ("dataset", "model", "methods")}
     kept["dataset"] = {
@@ -313,7 +313,7 @@ def _of_interest(experiment: Experiment) -> dict[str, Any]:
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
-    """Trunk, weights and head, and how image files are decoded, where they are other ones."""
+    """Yield differences in trunk, weights and head, and in how image files are decoded."""
     published = reference.published
     pairs = []
     if published.model is not None:
@@ -325,7 +325,7 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
         pairs.append(("images", published.images, images))
     for topic, expected, given in pairs:
         texts = [
-            f"{key} {_look_up(given, key)} ({reference.name}: {_look_up(expected, key)})"
+            f"{key} {_text_at(given, key)} ({reference.name}: {_text_at(expected, key)})"
             for key in differing_keys(expected, given)
         ]
         if texts:
@@ -342,14 +342,14 @@ def _differences(
         if value_at(ours, other) in idle or is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
-        given, expected = _look_up(ours, key), _look_up(theirs, key)
+        given, expected = _text_at(ours, key), _text_at(theirs, key)
         parts.setdefault(part, []).append(f"{name} {given} ({whose}: {expected})")
     for part, texts in parts.items():
         yield Deviation(part, f"{', '.join(texts)}.")
 
 
 def _part_of(key: str) -> tuple[str, str]:
-    """The part of a protocol that a key belongs to, and its name within it."""
+    """Return the part of a protocol that a key belongs to, and its name within it."""
     if key.count(".") > 1:
         key = key.removeprefix("training.")
     head, _, rest = key.partition(".")
@@ -364,7 +364,7 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
     }
 
 
-def _look_up(data: Any, dotted: str) -> str:
+def _text_at(data: Any, dotted: str) -> str:
     value = value_at(data, dotted)
     return "none" if value is None else _short(value)
 
@@ -388,7 +388,7 @@ def _short(value: Any) -> str:
 
 
 def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
-    """Methods that carry the name of a shipped one, but not its values or search ranges."""
+    """Yield methods with the name of a shipped one, but other values or search ranges."""
     if experiment.protocol.reference == AS_PUBLISHED:
         return  # each paper's table has values of its own
     folders = named_protocol(experiment.protocol.reference).published.methods
@@ -408,6 +408,6 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def _value_name(key: str) -> str:
-    """``arguments.alpha`` for ``arguments.alpha.low``."""
+    """Return ``arguments.alpha`` for ``arguments.alpha.low``."""
     head, _, last = key.rpartition(".")
     return head if last in ("low", "high", "log", "int", "choices") else key

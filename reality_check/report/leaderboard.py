@@ -1,4 +1,4 @@
-"""The leaderboard: one page with a table for each data set and protocol, of runs of anybody."""
+"""The leaderboard: one page with a table of runs for each data set and protocol."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from reality_check.registry.pack import protocol_hash
 from reality_check.report.combine import Source, combine, describe
 from reality_check.report.render.html import report_html
 from reality_check.report.sections.blocks import Bullets, Facts, Folded, PlainTable, Section
-from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.groups import Group, folder_table, group_blocks
+from reality_check.report.sections.hours import cost_section
 from reality_check.report.summary import Summary
 from reality_check.utils.errors import UsageError
 
@@ -40,7 +40,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                 )
         _check_different(group)
     boards = [Group(Summary(combine(group)), tuple(map(describe, group))) for group in grouped]
-    # Of one run: where methods of several share a name, those of the whole have labels in theirs.
+    # One run: where several runs have methods of one name, the combined names have labels.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
     index = _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
@@ -50,18 +50,18 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
 
 
 def _check_different(sources: Sequence[Source]) -> None:
-    """The same results twice would count as twice the evidence."""
-    for one, other in itertools.combinations(sources, 2):
-        for method in one.results.methods:
+    """Refuse the same results twice, which would count as more evidence."""
+    for first, second in itertools.combinations(sources, 2):
+        for method in first.results.methods:
             rows = [
                 [(r.category, r.reproduction, r.metric, r.value) for r in s.results.rows
                  if r.method == method.name]
-                for s in (one, other)
+                for s in (first, second)
             ]  # fmt: skip
             if rows[0] and rows[0] == rows[1]:
                 raise UsageError(
-                    f"{one.path} and {other.path} hold the same results of {method.name!r}, which "
-                    "would count twice; name one of them."
+                    f"{first.path} and {second.path} hold the same results of {method.name!r}, "
+                    "which would count twice; name one of them."
                 )
 
 

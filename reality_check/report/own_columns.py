@@ -44,7 +44,7 @@ def compute_columns(
     results = collect()
     for method in experiment.trained().methods:
         records = MethodRecords(
-            next(one for one in results.methods if one.name == method.name),
+            next(record for record in results.methods if record.name == method.name),
             tuple(row for row in results.rows if row.method == method.name),
             tuple(cost for cost in results.costs if cost.method == method.name),
             campaign.out_dir,
@@ -87,7 +87,7 @@ def _path(out_dir: Path, method: str) -> Path:
 
 
 def _column_value(name: str, records: MethodRecords) -> ColumnValue:
-    """Call the function of a column; whatever goes wrong, the value says so."""
+    """Call the function of a column; the value holds the problem if there was one."""
     description, code = Description(name[:60]), ""
     try:
         function = find_class(name, "column")

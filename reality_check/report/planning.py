@@ -8,7 +8,7 @@ from statistics import fmean
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.config.protocol import Protocol
 from reality_check.report.summary import Summary
-from reality_check.report.text import counted, points
+from reality_check.report.wording import counted, points
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     Shares,
@@ -25,10 +25,10 @@ BANK = Shares(search=0.0080**2, training=0.0047**2)
 
 
 def scatter_of(results: ExperimentResults) -> Shares:
-    """The mean variances of the methods of an experiment, in its first category.
+    """Return the mean variances of the methods of an experiment, in its first category.
 
     Raises:
-        UsageError: it does not show how far searches lie apart.
+        UsageError: its results do not show how much searches differ.
     """
     shares = mean_scatter(Summary(results))
     if shares is None:
@@ -40,7 +40,7 @@ def scatter_of(results: ExperimentResults) -> Shares:
 
 
 def mean_scatter(summary: Summary) -> Shares | None:
-    """The mean variances of the methods in the first category; ``None`` where none has both."""
+    """Return the mean variances in the first category; ``None`` where no method has both."""
     methods = [method for method in summary.methods if method not in summary.controls]
     every = [summary.scatter(summary.categories[0], m) for m in methods]
     known = [(s.search, s.training) for s in every if None not in (s.search, s.training)]

@@ -1,4 +1,4 @@
-"""What the settings alone do not say of a run: the data as it was found, and the machine."""
+"""The facts of a run beside its settings: the data as read, and the machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 
 _CHOSEN = {"official": "the data set's own test classes", "half": "the second half"}
 
@@ -18,49 +18,36 @@ def run_facts(
     data: Mapping[str, Any],
     environment: Mapping[str, Any],
     gpus: Mapping[str, int],
-    gpu_settings: Mapping[str, Mapping[str, int]] | None = None,
+    gpu_settings: Mapping[str, int],
 ) -> list[tuple[str, str]]:
-    """Return what stands beside the settings of an experiment, each with a title.
+    """Return the facts of a run, each with a title.
 
     Args:
         experiment: what was run.
         data: what :meth:`PreparedExperiment.describe_data` kept; may be empty.
         environment: of the worker that opened the first search.
-        gpus: on how many attempts each kind of GPU has worked.
-        gpu_settings: by method, on how many attempts what made steps on a GPU faster.
+        gpus: the number of attempts on each kind of GPU.
+        gpu_settings: the number of attempts with each set of options for speed on a GPU.
     """
     protocol = experiment.protocol
     searched = Stage.SEARCH in protocol.stages
+    tf32 = f"TF32 {'on' if protocol.training.tf32 else 'off'}"
     return [
         *_data_facts(data, protocol),
         ("Search", _search_fact(protocol) if searched else "none: all values are fixed"),
         ("Device", data.get("device", "not recorded")),
-        *([("GPU", _gpu_fact(gpus, protocol.training.tf32))] if gpus else []),
-        *([("GPU settings", _settings_fact(gpu_settings))] if gpu_settings else []),
+        *([("GPU", f"{_with_counts(gpus)}, {tf32}")] if gpus else []),
+        *([("GPU settings", _with_counts(gpu_settings))] if gpu_settings else []),
         ("Versions", environment.get("versions", "not recorded")),
         ("Machine", environment.get("machine", "not recorded")),
     ]
 
 
-def _gpu_fact(gpus: Mapping[str, int], tf32: bool) -> str:
-    ending = f"TF32 {'on' if tf32 else 'off'}"
-    if len(gpus) == 1:
-        return f"{next(iter(gpus))}, {ending}"
-    return "; ".join(
-        f"{gpu}, {ending} ({counted(count, 'trial')})" for gpu, count in sorted(gpus.items())
-    )
-
-
-def _settings_fact(by_method: Mapping[str, Mapping[str, int]]) -> str:
-    """Methods with one word for all their trials share it."""
-    methods: dict[str, list[str]] = {}
-    for method, counts in by_method.items():
-        words = [
-            words if len(counts) == 1 else f"{words} ({counted(count, 'trial')})"
-            for words, count in sorted(counts.items())
-        ]
-        methods.setdefault("; ".join(words), []).append(method)
-    return ". ".join(f"{', '.join(names)}: {words}" for words, names in methods.items())
+def _with_counts(values: Mapping[str, int]) -> str:
+    """Return the values, with their numbers of attempts where there are several."""
+    if len(values) == 1:
+        return next(iter(values))
+    return "; ".join(f"{value} ({counted(n, 'trial')})" for value, n in sorted(values.items()))
 
 
 def _search_fact(protocol: Protocol) -> str:
@@ -74,7 +61,7 @@ def _search_fact(protocol: Protocol) -> str:
 
 
 def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
-    """The data set and how it was divided."""
+    """Return the facts of the data set and its split."""
     if not data:
         return [("Data set", "not recorded")]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])

@@ -1,4 +1,4 @@
-"""What the sections of the report have in common: the results sorted, counted and compared."""
+"""The results sorted, counted and compared, as all sections of the report need them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from reality_check.statistics import (
 ResultKey = tuple[str, str, str]
 
 
-class Basis(enum.Enum):
-    """What the intervals of an experiment are over, and so what its verdicts are about.
+class Evidence(enum.Enum):
+    """The values that intervals are computed over, which decides what verdicts are about.
 
     ``SEARCHES``: repeated searches of each method, so about the losses. ``SUBSETS``: all subsets of
     the trials of one random search, so about the losses too. ``SETTINGS``: retrainings of the
@@ -52,21 +52,21 @@ class Basis(enum.Enum):
     def repeats(self) -> str:
         """What n counts in tables."""
         return {
-            Basis.SEARCHES: "searches",
-            Basis.SUBSETS: "trials of one random search",
-            Basis.SETTINGS: "reproductions of one search's winner",
-            Basis.VALUES: "reproductions",
+            Evidence.SEARCHES: "searches",
+            Evidence.SUBSETS: "trials of one random search",
+            Evidence.SETTINGS: "reproductions of one search's winner",
+            Evidence.VALUES: "reproductions",
         }[self]
 
     @property
     def of_losses(self) -> bool:
         """Whether verdicts are about the losses, tuned with this budget."""
-        return self in (Basis.SEARCHES, Basis.SUBSETS)
+        return self in (Evidence.SEARCHES, Evidence.SUBSETS)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one method is in one stage; ``planned`` is ``None`` where nobody says."""
+    """How far one method is in one stage; ``planned`` is ``None`` where it is not known."""
 
     done: int
     planned: int | None
@@ -89,23 +89,23 @@ class Summary:
         self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
 
     def _protocol(self, key: str) -> Any:
-        """A setting of the protocol by its dotted key, ``None`` where there is none."""
+        """Return a setting of the protocol by its dotted key, ``None`` where there is none."""
         return value_at(self.results.config, f"protocol.{key}")
 
     @cached_property
     def records(self) -> dict[str, MethodResults]:
-        """What was recorded, by method."""
+        """The records of each method."""
         return {method.name: method for method in self.results.methods}
 
     @cached_property
-    def basis(self) -> Basis:
-        """What intervals and verdicts are about."""
+    def evidence(self) -> Evidence:
+        """What intervals are computed over."""
         searches = {row.search for row in self.results.rows} - {None}
         if not searches:
-            return Basis.VALUES
+            return Evidence.VALUES
         if self._protocol("search.budget"):
-            return Basis.SUBSETS
-        return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
+            return Evidence.SUBSETS
+        return Evidence.SEARCHES if len(searches) > 1 else Evidence.SETTINGS
 
     @cached_property
     def rows(self) -> dict[ResultKey, list[ResultRow]]:
@@ -136,7 +136,7 @@ class Summary:
         return repeats
 
     def _repeat_of(self, row: ResultRow) -> int:
-        if self.basis is Basis.SEARCHES and row.search is not None:
+        if self.evidence is Evidence.SEARCHES and row.search is not None:
             return row.search
         return row.reproduction
 
@@ -156,11 +156,11 @@ class Summary:
 
     @cached_property
     def origins(self) -> dict[str, str]:
-        """By method, the output folder it comes from; empty where there is only one."""
+        """The output folder of each method; empty where there is only one folder."""
         return {method.name: method.origin for method in self.results.methods if method.origin}
 
     def folder_of(self, method: str) -> Folder | None:
-        """The output folder that a method comes from; ``None`` in the report of a folder itself."""
+        """Return the output folder of a method; ``None`` in the report of a folder itself."""
         folders, label = self.results.folders, self.origins.get(method)
         return next((f for f in folders if len(folders) == 1 or f.label == label), None)
 
@@ -174,61 +174,63 @@ class Summary:
 
     @cached_property
     def controls(self) -> dict[str, str]:
-        """By method that is a second copy of another one, that other one."""
+        """From each control to the method that it is a second copy of."""
         return {m.name: m.control_of for m in self.results.methods if m.control_of is not None}
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
-        """The values of each method that has some: one a search, or one a reproduction."""
+        """Return the values of each method with results: one per search or reproduction."""
         repeats = {m: self.values.get((category, metric, m), {}) for m in self.methods}
         return {method: tuple(values.values()) for method, values in repeats.items() if values}
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
-        """What each method that has results scores, with the interval over its repeats."""
+        """Return the estimate of each method that has results, with its interval over repeats."""
         if (category, metric) not in self._estimates:  # every section and figure asks for them
-            found = {}
+            estimates = {}
             for method in self.methods:
                 if rows := self.rows.get((category, metric, method)):
-                    found[method] = self.estimate(rows)
-                    if self.basis is Basis.SEARCHES:
-                        found[method] = allow_for_skew(found[method], self._trials(method))
-            self._estimates[category, metric] = found
+                    estimates[method] = self.estimate(rows)
+                    if self.evidence is Evidence.SEARCHES:
+                        estimates[method] = allow_for_skew(estimates[method], self._trials(method))
+            self._estimates[category, metric] = estimates
         return self._estimates[category, metric]
 
     def _trials(self, method: str) -> Any:
-        """Of each search of a method."""
+        """Return the number of trials of each search of a method."""
         own = self.results.settings_of(method).get("trials")
         return own or self._protocol("search.trials")
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
-        """What a method scores.
+        """Return the estimate of a method.
 
         Args:
             rows: of one method, category and metric, at least one; or differences of such.
         """
-        if self.basis is Basis.SUBSETS:
+        if self.evidence is Evidence.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
         return over_searches(list(self._by_repeat(rows).values()))
 
     def scatter(self, category: str, method: str) -> Shares:
-        """The variances of a method's MAP@R between searches, and between trainings of one winner.
+        """Return the variances of a method's MAP@R between searches and between retrainings.
 
-        Of all subsets of one search, and where every winner was trained once, the first is that of
-        both together, and the second 0: an estimate with weights w, of K searches 1 / K, has the
+        With all subsets of one search, or one training of every winner, the first contains both
+        and the second is 0: an estimate with weights w, of K searches 1 / K, has the
         error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
         """
         repeats = self.repeats.get((category, PRIMARY, method), {})
-        if self.basis is Basis.SEARCHES and any(len(values) > 1 for values in repeats.values()):
+        if self.evidence is Evidence.SEARCHES and any(
+            len(values) > 1 for values in repeats.values()
+        ):
             return variance_shares(list(repeats.values()))
         estimate = self.estimates(category).get(method)
-        if not self.basis.of_losses or estimate is None or estimate.error is None:
+        if not self.evidence.of_losses or estimate is None or estimate.error is None:
             return Shares(None, None)
         assert estimate.degrees is not None
         return Shares(estimate.error**2 * (estimate.degrees + 1), 0.0)
 
     def shares(self, category: str, method: str) -> dict[int, float]:
-        """What each reproduction counts in the estimate of a method; together they are 1."""
+        """Return the weight of each reproduction in the estimate of a method; they sum to 1."""
         rows = self.rows[category, PRIMARY, method]
-        if self.basis is not Basis.SUBSETS:
+        if self.evidence is not Evidence.SUBSETS:
             repeats = self.repeats[category, PRIMARY, method]
             size = {repeat: len(values) * len(repeats) for repeat, values in repeats.items()}
             return {row.reproduction: 1 / size[self._repeat_of(row)] for row in rows}
@@ -243,11 +245,14 @@ class Summary:
 
     @property
     def budget(self) -> int:
-        """With one random search: the number of trials of a search that is estimated for."""
+        """The number of trials for which scores are estimated, from one random search."""
         return int(self._protocol("search.budget"))
 
     def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
-        """Of one random search: each trial's validation, and the test of those retrained."""
+        """Return the validation score of each trial, and the test scores of retrained ones.
+
+        For methods with one random search (:attr:`Evidence.SUBSETS`).
+        """
         method = rows[0].method
         trials = [t for t in self.records[method].search if t.state == "complete"]
         position = self._positions(method)
@@ -261,12 +266,12 @@ class Summary:
         return validation, {number: fmean(values) for number, values in tests.items()}
 
     def _positions(self, method: str) -> dict[int | None, int]:
-        """Of one random search: where each complete trial is among them, by its number."""
+        """Return the position of each complete trial among them, by its number."""
         complete = [t for t in self.records[method].search if t.state == "complete"]
         return {trial.trial_index: number for number, trial in enumerate(complete)}
 
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
-        """Every pair of methods on one metric in one category; the best two come first.
+        """Return the comparisons of all pairs on a metric in a category; the best two come first.
 
         These are the only comparisons of the report: tables, verdicts, figures and files show them.
         A control is compared with its own method only: see :meth:`control_differences`.
@@ -285,7 +290,7 @@ class Summary:
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""
         names = (pair.better, pair.other)
-        if self.basis is not Basis.SUBSETS:
+        if self.evidence is not Evidence.SUBSETS:
             samples = self.samples(category, metric)
             return probability_of_improvement(samples[pair.better], samples[pair.other])
         values, weights = [], []
@@ -297,7 +302,7 @@ class Summary:
         return probability_of_improvement(values[0], values[1], (weights[0], weights[1]))
 
     def control_differences(self, category: str) -> dict[str, Difference]:
-        """By control: it minus the method that it is a second copy of."""
+        """Return for each control its difference from the method that it is a copy of."""
         estimates = self.estimates(category)
         return {
             control: estimate_difference(estimates[control], estimates[method])
@@ -321,7 +326,7 @@ class Summary:
         return {name: self.results.metric(name).title for name in asked or () if name in present}
 
     def progress(self, method: MethodResults, stage: Stage) -> Progress:
-        """How many trials of a stage are complete, and how many there will be."""
+        """Return how many trials of a stage are complete, and how many are planned."""
         records: tuple[TrialRecord, ...] = getattr(method, stage)
         done = sum(record.state == "complete" for record in records)
         asked = {
@@ -336,14 +341,14 @@ class Summary:
 
     def planned_repeats(self, method: MethodResults, stage: Stage) -> int | None:
         """Return how many repeats the estimate of a method will be over, where that is planned."""
-        if self.basis is Basis.SUBSETS:
+        if self.evidence is Evidence.SUBSETS:
             return None  # an estimate before the last retraining says so itself
-        if self.basis is Basis.SEARCHES:
+        if self.evidence is Evidence.SEARCHES:
             return len({trial.search for trial in method.search}) or None
         return self.progress(method, stage).planned
 
     def _planned(self, method: str, stage: Stage) -> int | None:
-        """How many trials or runs of a stage a method gets, over all its searches."""
+        """Return how many trials or runs of a stage are planned, over all searches of a method."""
         repeats = self._protocol("search.repeats") or 1
         if stage is Stage.SEARCH:
             each, times = self._trials(method), repeats
@@ -354,7 +359,7 @@ class Summary:
 
 
 def retrained_trials(method: MethodResults) -> list[TrialRecord]:
-    """The trials that are retrained; before all searches are complete, the best of each so far."""
+    """Return the trials that are retrained; of unfinished searches, the best so far."""
     if method.retrained:
         trials = {(trial.search, trial.trial_index): trial for trial in method.search}
         return [trials[key] for key in method.retrained if key in trials]
@@ -368,7 +373,7 @@ def retrained_trials(method: MethodResults) -> list[TrialRecord]:
 
 
 def winner(method: MethodResults) -> TrialRecord | None:
-    """The best trial of all searches of a method; of equals, the first."""
+    """Return the best trial of all searches of a method, the first of equals."""
     return max(retrained_trials(method), key=lambda trial: trial.value or 0.0, default=None)
 
 
@@ -379,5 +384,5 @@ def completed(record: TrialRecord) -> bool:
 
 
 def sound_reproductions(method: MethodResults) -> list[TrialRecord]:
-    """The reproductions that are finished, finite and did not diverge."""
+    """Return the reproductions that are finished, finite and did not diverge."""
     return [run for run in method.reproductions if completed(run) and not run.diverged]

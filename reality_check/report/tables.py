@@ -12,8 +12,8 @@ from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import NOTHING, interval_text
+from reality_check.report.summary import Evidence, Summary
+from reality_check.report.wording import NOTHING, interval_text
 from reality_check.results import ExperimentResults, Record, ResultRow
 from reality_check.statistics import Estimate, over_searches
 
@@ -29,9 +29,9 @@ _TRIAL_COLUMNS = (
 CLOSE_MARK = "†"
 
 
-def close_note(summary: Summary) -> str:
-    """What the mark says."""
-    what = "what its search found is " if summary.basis is Basis.SETTINGS else ""
+def close_text(summary: Summary) -> str:
+    """Return the meaning of :data:`CLOSE_MARK`."""
+    what = "what its search found is " if summary.evidence is Evidence.SETTINGS else ""
     return (
         f"{what}not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
     )
@@ -55,7 +55,7 @@ class Cell:
 
     @property
     def rank(self) -> float:
-        """What rows are ordered by: the best mean first, and those that have none last."""
+        """The key that orders rows: the best mean first, rows without one last."""
         mean = math.nan if self.interval is None else self.interval.mean
         return -mean if math.isfinite(mean) else math.inf
 
@@ -130,14 +130,14 @@ def _row(
     columns: Sequence[Mapping[str, Cell]],
     counted: int | None = None,
 ) -> TableRow:
-    """A method's row; n is of so many columns (default: all) in a category."""
+    """Return a method's row; ``n`` is counted over the first ``counted`` columns (default: all)."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
     size = _size(summary, method, category, cells[:counted])
     return TableRow(method, cells, size, columns=column_cells(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
-    """A row for each baseline, beside the first category: single networks, or raw input."""
+    """Yield a row for each baseline (untrained networks, raw input), in the first category."""
     for name, of_metric in summary.baselines.items():
         cells = tuple(
             Cell(over_searches([[v] for v in of_metric[m]]), fraction=metric_of(m).percent)
@@ -194,7 +194,7 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
-    """The cells of one metric: means, the best of them, and those too close to it."""
+    """Return the cells of one metric, with marks on the best and those too close to it."""
     intervals, about = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
     is_ranked, best = about.higher_is_better is not None, max if about.sign > 0 else min
@@ -217,7 +217,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
-    """The number of units behind a row, with what is planned while some are missing."""
+    """Return the number of values behind a row, with the planned number while some are missing."""
     sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
     stage = stage_of(category)

@@ -1,4 +1,4 @@
-"""In what the methods of one experiment were not treated alike, were run apart, or grew."""
+"""Deviations by unequal settings of methods, separate runs, and growth of the experiment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reality_check.config.method import BeforeTraining, open_values
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
-from reality_check.report.text import counts_text, listed
+from reality_check.report.wording import counts_text, listed
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step, describe_changes
 from reality_check.studies.study import Studies, Study
@@ -26,7 +26,7 @@ _MORE_RUNS = ("protocol.search.repeats", "protocol.search.retrain_best", "protoc
 def unequal_treatment(
     experiment: Experiment, methods: Sequence[MethodResults]
 ) -> Iterator[Deviation]:
-    """Say in what the methods of an experiment were not treated alike."""
+    """Yield the settings in which the methods of an experiment differ, besides the loss."""
     done = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
     each = experiment.protocol.search.trials_per_parameter
     searched = {m.name: len(m.searched) for m in methods if m.search}
@@ -47,9 +47,11 @@ def unequal_treatment(
             f"hyper-parameters: {counts_text(searched)}.",
         )
     two_phases = [m.name for m in experiment.methods if m.phase2 is not None]
-    one_phase = [m.name for m in experiment.methods if m.phase2 is None]
-    if experiment.protocol.training.phases == "method" and two_phases and one_phase:
-        others = ", ".join(one_phase) if len(one_phase) <= 6 else f"the other {len(one_phase)}"
+    single_phase = [m.name for m in experiment.methods if m.phase2 is None]
+    if experiment.protocol.training.phases == "method" and two_phases and single_phase:
+        others = (
+            ", ".join(single_phase) if len(single_phase) <= 6 else f"the other {len(single_phase)}"
+        )
         yield Deviation(
             "phases",
             f"Trained in two phases: {', '.join(two_phases)}; in one: {others}. The limit of "
@@ -78,7 +80,7 @@ def unequal_treatment(
 
 
 def open_schedules(experiment: Experiment) -> str:
-    """Say which networks need not have been through what their method is about."""
+    """Return which methods may be scored with weights from before most of a schedule."""
     names = [
         f"{m.name} ({', '.join(values)})"
         for m in experiment.methods
@@ -94,7 +96,7 @@ def open_schedules(experiment: Experiment) -> str:
 
 
 def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
-    """Networks and trainings of single methods; some tables that are repeated compare these."""
+    """Yield networks and trainings of single methods; some published tables compare these."""
     serious = experiment.protocol.reference != AS_PUBLISHED
     models = [
         f"{m.name} has {', '.join(f'{key} {value}' for key, value in m.model.items())}"
@@ -118,7 +120,7 @@ def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
-    """What a reader should know of methods with an origin of their own.
+    """Yield which methods come from packs, and which software was not the same for all.
 
     Args:
         experiment: as it was run.
@@ -139,7 +141,7 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
 
 
 def _software(stages: Studies) -> Iterator[Deviation]:
-    """Packages, kinds of machines and of devices that are not the same for all methods."""
+    """Yield packages, kinds of machines and of devices that are not the same for all methods."""
     used: dict[str, dict[str, list[str]]] = {}
     first: dict[str, Study] = {}
     for (method, _, _), study in stages.items():
@@ -172,7 +174,7 @@ def _ran_with(study: Study) -> dict[str, str]:
 
 
 def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
-    """One sentence a step; more trials or reproductions after some were seen are serious.
+    """Yield a deviation for each step; more trials or runs after some were seen are serious.
 
     To extend a run, or to stop it, because of what it shows is to select by the result.
     """
@@ -198,7 +200,7 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
 
 
 def _seen(step: Step, *stages: Any) -> str:
-    """How many trials of these stages each method had by then."""
+    """Return how many trials of these stages each method had before the step."""
     counts = {
         method: sum(done.get(stage, 0) for stage in stages) for method, done in step.done.items()
     }

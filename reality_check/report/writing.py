@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.report.analysis import Analysis
-from reality_check.report.render.files import Files, check_no_output_folder, files_of_report, remove
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import tables_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
+from reality_check.report.render.report_files import (
+    Files,
+    check_no_output_folder,
+    files_of_report,
+    remove,
+)
 from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import Group, groups_sections

@@ -99,7 +99,7 @@ def _centred(values: Sequence[float]) -> NDArray[np.float64]:
 def _permutation_p(
     groups: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], observed: float
 ) -> float:
-    """The share of orders within groups whose sum of products is as far from 0."""
+    """Return the share of orders within groups whose sum of products is as far from 0."""
     if len(groups) == 1 and len(groups[0][0]) <= _EXACT:
         x, y = groups[0]
         products = np.array(list(itertools.permutations(y))) @ x

@@ -35,8 +35,8 @@ def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArr
     Returns:
         Sums, shape (K, C), and counts, shape (C,), of the C classes that have queries.
     """
-    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    totals = np.array([np.bincount(place, row, len(counts)) for row in values], np.float64)
+    _, positions, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    totals = np.array([np.bincount(positions, row, len(counts)) for row in values], np.float64)
     return totals, counts.astype(np.int64)
 
 
@@ -58,14 +58,14 @@ def resampled_means(
         Shape (draws, K). A class drawn twice counts twice, in the sum and in the number of queries.
     """
     generator = np.random.default_rng(seed)
-    units = len(counts)
-    step = max(1, _HELD // units)
+    count = len(counts)
+    step = max(1, _HELD // count)
     parts = []
     for start in range(0, draws, step):
         rows = min(step, draws - start)
-        drawn = generator.integers(units, size=(rows, units))
-        drawn += np.arange(rows)[:, None] * units
-        weights = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+        drawn = generator.integers(count, size=(rows, count))
+        drawn += np.arange(rows)[:, None] * count
+        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
         parts.append((weights @ totals.T) / (weights @ counts)[:, None])
     return np.concatenate(parts)
 
@@ -88,8 +88,8 @@ def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Arr
     return draws + error * generator.standard_t(degrees, size=len(draws))
 
 
-def percentile_interval(draws: Array, value: float, units: int) -> Bounds:
-    """Return the interval between two percentiles of bootstrap draws, for few units too.
+def percentile_interval(draws: Array, value: float, count: int) -> Bounds:
+    """Return the interval between two percentiles of bootstrap draws, for few classes too.
 
     The percentiles are moved outwards so that for a mean of normal values the interval would be
     the t-interval (the expanded percentile interval of Hesterberg 2015, "What teachers should know
@@ -98,10 +98,10 @@ def percentile_interval(draws: Array, value: float, units: int) -> Bounds:
     Args:
         draws: shape (B,).
         value: the statistic of the data themselves.
-        units: how many classes (or queries) were drawn from, at least two.
+        count: how many classes (or queries) were drawn from, at least two.
     """
-    t = stdtrit(units - 1, (1 + CONFIDENCE) / 2)
-    tail = float(ndtr(-t * math.sqrt(units / (units - 1))))
+    t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
+    tail = float(ndtr(-t * math.sqrt(count / (count - 1))))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return Bounds(value, float(low), float(high))
 

@@ -67,7 +67,7 @@ class Comparison:
 
 
 def satterthwaite(u: float, first: float, v: float, second: float) -> float:
-    """Degrees of freedom of the sum of two squared errors (Welch 1947), each with its own."""
+    """Return the degrees of freedom of a sum of two squared errors (Welch 1947)."""
     if u + v == 0:
         return first + second
     inverse = (u / (u + v)) ** 2 / first + (v / (u + v)) ** 2 / second

@@ -80,16 +80,16 @@ def t_interval(values: Sequence[float]) -> Estimate:
 
 
 def variance(values: Sequence[float], mean: float) -> float:
-    """The sample variance, with n - 1 in the denominator, around a mean that is known."""
+    """Return the sample variance around a known sample mean, with n - 1 in the denominator."""
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
 def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """The quantile that a two-sided interval reaches to; degrees may be infinite (normal)."""
+    """Return the quantile of t for a two-sided interval; degrees may be infinite (normal)."""
     p = (1 + confidence) / 2
     return float(ndtri(p) if math.isinf(degrees) else stdtrit(degrees, p))
 
 
 def two_sided_p(t: float, degrees: float) -> float:
-    """The p-value of t on both sides; degrees may be infinite (normal)."""
+    """Return the two-sided p-value of t; degrees may be infinite (normal)."""
     return 2 * float(ndtr(-abs(t)) if math.isinf(degrees) else stdtr(degrees, -abs(t)))

@@ -20,7 +20,7 @@ _DRAWS = 2000
 def expected_best(values: Sequence[float]) -> Array:
     """Return the expected best of n trials, for n from 1 to N.
 
-    Of the N values, n are drawn without replacement: the unbiased estimate of Tang et al. (2020),
+    n of the N values are drawn without replacement: the unbiased estimate of Tang et al. (2020),
     "Showing your work doesn't always work", with the weights of :func:`subset_weights`. The trials
     are taken as independent draws of the same distribution. A sampler that learns puts its better
     trials last, so the curve is that of the same trials in a random order.

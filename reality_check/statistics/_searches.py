@@ -1,4 +1,4 @@
-"""What a loss scores when it is tuned with a given budget: estimates whose unit is the search.
+"""Estimates over searches: the score of a loss that is tuned with a given budget.
 
 ``docs/inference.md`` defines the quantity and says why retrainings of one winner do not estimate
 it. :mod:`._subsets` has the estimator for one search of independent draws.
@@ -66,7 +66,7 @@ def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
 
 
 def skew_allowance(trials: int) -> float:
-    """How many times Student's an interval over searches of so many trials is.
+    """Return the factor on Student's interval over searches of so many trials.
 
     Searches have bad luck more often than good, short ones the more so: with Student's alone 90 to
     96 % of intervals held on banks of real trials. With 1 + 1 / N it is 93 to 97 %, which is
@@ -139,7 +139,9 @@ def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ..
     Args:
         estimates: of each method. Those whose mean is not finite are left out: nothing ranks them.
     """
-    means = {name: found.mean for name, found in estimates.items() if math.isfinite(found.mean)}
+    means = {
+        name: estimate.mean for name, estimate in estimates.items() if math.isfinite(estimate.mean)
+    }
     pairs = list(itertools.combinations(sorted(means, key=lambda m: -means[m]), 2))
     differences = [estimate_difference(estimates[a], estimates[b]) for a, b in pairs]
     adjusted = holm_of_known([d.p_value for d in differences])
@@ -201,21 +203,21 @@ def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs:
     return total * float(brentq(missed, 0.0, critical + 20.0))
 
 
-def times_to_detect(found: Difference, gap: float, pairs: int = 1) -> float | None:
+def times_to_detect(difference: Difference, gap: float, pairs: int = 1) -> float | None:
     """Return how many times as many units it takes to find a gap in four of five experiments.
 
     Args:
-        found: a difference with its standard error and degrees of freedom, of as many units as it
-            took; the error falls with the root of their number.
+        difference: with its standard error and degrees of freedom, estimated from as many units
+            as it took; the error falls with the root of their number.
         gap: what is to be found, in the unit of the difference.
         pairs: that are tested together, see :func:`smallest_detectable`.
 
     Returns:
         At least 1; ``None`` without an error, and where it takes more than 1,000 times as many.
     """
-    if not found.error or found.degrees is None:
+    if not difference.error or difference.degrees is None:
         return None
-    error, degrees = found.error, found.degrees
+    error, degrees = difference.error, difference.degrees
 
     def missed(logarithm: float) -> float:
         times = math.exp(logarithm)

@@ -21,7 +21,7 @@ from reality_check.statistics._searches import Estimate, Shares, planned_error
 
 Array = NDArray[np.float64]
 
-#: A method: the validation scores of all its trials, and by place in them the test scores of
+#: A method: the validation scores of all its trials, and by position in them the test scores of
 #: those that were retrained.
 Trials = tuple[Sequence[float], Mapping[int, float]]
 
@@ -64,8 +64,8 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     Args:
         validation: of all T trials; a diverged one counts with 0. Trials with equal values win
             equally often: the mean over the orders in which they could be ranked.
-        tests: by place in ``validation``, the test score of a retraining with a fresh seed (or the
-            mean of several) of the best trials; 0 where it diverged.
+        tests: by position in ``validation``, the test score of a retraining with a fresh seed (or
+            the mean of several) of the best trials; 0 where it diverged.
         budget: N, the number of trials of a subset.
 
     Returns:
@@ -91,7 +91,7 @@ def budget_curve(
 
     Args:
         validation: of all T trials.
-        tests: of the retrained ones, by place in ``validation``.
+        tests: of the retrained ones, by position in ``validation``.
         budgets: by default from 1 to T / 2; beyond, a handful of trials decides.
 
     Returns:
@@ -184,8 +184,8 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
         budget: N.
 
     Returns:
-        Shapes (...) and (..., T), the latter by place in ``validation``; NaN where nothing that was
-        retrained is left, or fewer than N trials are.
+        Shapes (...) and (..., T), the latter by position in ``validation``; NaN where no retrained
+        trial is left, or fewer than N trials are.
     """
     trials = validation.shape[-1]
     order = np.argsort(validation, axis=-1, kind="stable")
@@ -228,22 +228,22 @@ class _Ties:
 
     def __init__(self, ranked: Array) -> None:
         trials = ranked.shape[-1]
-        place = np.broadcast_to(np.arange(trials), ranked.shape)
+        positions = np.broadcast_to(np.arange(trials), ranked.shape)
         differs = ranked[..., 1:] != ranked[..., :-1]
         edge = np.ones((*ranked.shape[:-1], 1), dtype=bool)
-        starts = np.where(np.concatenate([edge, differs], -1), place, 0)
-        ends = np.where(np.concatenate([differs, edge], -1), place + 1, trials)
+        starts = np.where(np.concatenate([edge, differs], -1), positions, 0)
+        ends = np.where(np.concatenate([differs, edge], -1), positions + 1, trials)
         self.start = np.maximum.accumulate(starts, axis=-1)
         self.end = np.flip(np.minimum.accumulate(np.flip(ends, -1), axis=-1), -1)
         self.size = self.end - self.start
 
     def sums(self, values: Array) -> Array:
-        """For each place the sum of the values of its group."""
+        """Return for each position the sum of the values of its group."""
         total = _cumulated(values)
         return self._at(total, self.end) - self._at(total, self.start)
 
     def won(self, values: Array, whole: Array, smaller: Array) -> tuple[Array, Array]:
-        """The sum of values times chances to win, with all trials and without each of them.
+        """Return the sum of values times chances to win, with all trials and without each.
 
         Args:
             values: shape (..., T), sorted by validation.
@@ -261,18 +261,18 @@ class _Ties:
         return (mean * whole).sum(-1), below + above + own * rest
 
     @staticmethod
-    def _at(cumulated: Array, places: NDArray[np.int64]) -> Array:
-        shape = (*places.shape[:-1], cumulated.shape[-1])
-        return np.take_along_axis(np.broadcast_to(cumulated, shape), places, -1)
+    def _at(cumulated: Array, positions: NDArray[np.int64]) -> Array:
+        shape = (*positions.shape[:-1], cumulated.shape[-1])
+        return np.take_along_axis(np.broadcast_to(cumulated, shape), positions, -1)
 
 
 def _cumulated(values: Array) -> Array:
-    """Sums of the first 0, 1, ... values along the last axis."""
+    """Return the sums of the first 0, 1, ... values along the last axis."""
     return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], -1)
 
 
 def _chances(validation: Array, budget: int) -> Array:
-    """How likely each trial is to win a subset, by place in ``validation``."""
+    """Return how likely each trial is to win a subset, by position in ``validation``."""
     order = np.argsort(validation, kind="stable")
     ties = _Ties(validation[order])
     chances = np.empty(len(order))
@@ -281,7 +281,7 @@ def _chances(validation: Array, budget: int) -> Array:
 
 
 def _estimated(method: Trials, budget: int) -> tuple[float, Array]:
-    """The estimate and those without each trial; NaN where a test score is not finite."""
+    """Return the estimate and those without each trial; NaN if a test score is not finite."""
     values, scores = _arrays(*method)
     estimate, deleted = subset_estimates(values, scores, budget)
     if not all(math.isfinite(score) for score in method[1].values()):

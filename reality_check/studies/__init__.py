@@ -1,1 +1,1 @@
-"""What is tried next, and by whom: Optuna's studies and the plan of an experiment."""
+"""The plan of an experiment, and its trials in Optuna's studies."""

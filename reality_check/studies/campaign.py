@@ -1,4 +1,4 @@
-"""What is left to do in one experiment, and what its trials train with.
+"""The stages of an experiment, and the parameters that their trials train with.
 
 Stages run in the order search, reproductions, final, for all methods. What is left to do is read
 from the storage every time, so a worker can stop or be killed at any moment.
@@ -64,12 +64,12 @@ class Retrained:
 
 
 class Campaign:
-    """The plan of one experiment: its studies, in working order.
+    """The studies of an experiment, in working order.
 
     Args:
         wait_for_storage: whether to wait for a database server that does not answer.
-        only_reads: whether studies that no worker has begun are left out. Who only looks begins
-            none: that takes torch, the user's loss, and a folder that can be written.
+        only_reads: whether to leave out studies that no worker has begun. To begin one takes
+            torch, the user's loss, and a folder that can be written.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Campaign:
         self._studies: dict[tuple[str, Stage, int], Study] = {}
 
     def ready_stages(self) -> Iterator[StageWork]:
-        """All stages whose predecessors are complete, in working order."""
+        """Yield the stages whose predecessors are complete, in working order."""
         for stage in STAGES:
             for search in self.searches_of(stage):
                 for method in self.experiment.methods:
@@ -109,7 +109,7 @@ class Campaign:
             yield StageWork("", Stage.BASELINES, self.baselines())
 
     def studies(self) -> dict[tuple[str, Stage, int], Study]:
-        """The studies of these stages by method, stage and search."""
+        """Return the studies of :meth:`ready_stages` by method, stage and search."""
         return {(work.method, work.stage, work.search): work.study for work in self.ready_stages()}
 
     @property
@@ -118,7 +118,7 @@ class Campaign:
         return self.experiment.protocol.search.repeats
 
     def searches_of(self, stage: Stage) -> range:
-        """The numbers of a stage's studies: a search is one, all reproductions are."""
+        """Return the numbers of a stage's studies: each search has its own."""
         return range(self.searches if stage is Stage.SEARCH else 1)
 
     def is_complete(self) -> bool:
@@ -134,39 +134,39 @@ class Campaign:
         return wanted <= names and all(work.study.is_complete() for work in ready)
 
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
-        """The stages a method goes through; after searches that all diverged, there is no more."""
+        """Return the stages of a method: only the search, if all its trials diverged."""
         searches = [self.study(method, Stage.SEARCH, number) for number in range(self.searches)]
-        if all(one is not None and one.is_complete() and one.best() is None for one in searches):
+        if all(study and study.is_complete() and study.best() is None for study in searches):
             return (Stage.SEARCH,)
         return self.experiment.protocol.stages
 
     def clear_failures(self) -> None:
-        """Forget earlier failures and lost workers: the user runs the same command again."""
+        """Forget failures and lost workers, since the user runs the command again."""
         for work in self.ready_stages():
             work.study.clear_failures()
 
     def release_lost(self) -> None:
-        """Free what lost workers had."""
+        """Release the trials of lost workers."""
         for work in self.ready_stages():
             work.study.release_lost()
 
-    def release_all(self, only_of_runs: bool = False) -> None:
-        """Free what other workers had: there is none but this one, or none that a run started."""
+    def release_all(self, only_started_by_run: bool = False) -> None:
+        """Release all running trials, see :meth:`Study.release_all`."""
         for work in self.ready_stages():
-            work.study.release_all(only_of_runs)
+            work.study.release_all(only_started_by_run)
 
     def tidy(self) -> None:
-        """End what is left over of complete stages: attempts that came too late, or were lost."""
+        """End the attempts of complete stages that came too late, or were lost."""
         for work in self.ready_stages():
             work.study.tidy()
 
     def winner(self, method: Method, search: int = 0) -> StoredTrial | None:
-        """The best trial of a complete search; ``None`` before that, or if all diverged."""
+        """Return the best trial of a complete search; ``None`` before that, or if all diverged."""
         study = self.study(method, Stage.SEARCH, search)
         return study.best() if study is not None and study.is_complete() else None
 
     def retrained(self, method: Method) -> list[Retrained]:
-        """What each reproduction of a method trains with, once all its searches are complete.
+        """Return what each reproduction of a method retrains, once all searches are complete.
 
         The reproductions of one trial follow each other; those of the searches are in the order of
         the searches, those of the best trials of one search in that of their values. Those by
@@ -191,19 +191,19 @@ class Campaign:
         return any(study is not None and study.complete() for study in studies)
 
     def final_epochs(self, method: Method, index: int) -> tuple[int, int]:
-        """Epochs of both phases of a final run, from the reproductions (protocol section 6).
+        """Return the epochs of both phases of a final run (protocol section 6).
 
         The means of the total and of the follow-up epochs over all fold runs of the reproductions
         of the same trial are each rounded up; the first phase gets the difference. Where no
         category needs reproductions, they are those of that trial.
         """
         plan = self.retrained(method)
-        trials = [one.trial for one in plan[index : index + 1] if one.trial is not None]
+        trials = [item.trial for item in plan[index : index + 1] if item.trial is not None]
         if Stage.REPRODUCTIONS in self.experiment.protocol.stages:
             study = self.study(method, Stage.REPRODUCTIONS)
             assert study is not None
             runs = study.complete()
-            alike = [runs[other] for other, one in enumerate(plan) if one == plan[index]]
+            alike = [runs[other] for other, item in enumerate(plan) if item == plan[index]]
             trials = [run for run in alike if run.diverged is None]
         totals = [epoch for trial in trials for epoch in trial.fold_epochs]
         follow_ups = [epoch for trial in trials for epoch in trial.follow_up_epochs]
@@ -211,7 +211,7 @@ class Campaign:
         return final_epochs(totals, follow_ups, step)
 
     def study(self, method: Method, stage: Stage, search: int = 0) -> Study | None:
-        """The study of a stage; ``None`` while what it needs is not complete."""
+        """Return the study of a stage; ``None`` while an earlier stage is not complete."""
         key = (method.name, stage, search)
         study = self._studies.get(key) or self._make_study(method, stage, search)
         if study is not None:
@@ -219,15 +219,15 @@ class Campaign:
         return study
 
     def baselines(self) -> Study:
-        """The study that scores the untrained baselines; it belongs to no method."""
+        """Return the study of the untrained baselines, which belong to no method."""
         key = ("", Stage.BASELINES, 0)
         if key not in self._studies:
             trials = min(self.experiment.protocol.runs, MOST_BASELINES)
-            self._studies[key] = self._fixed_study(Stage.BASELINES, Stage.BASELINES, [{}] * trials)
+            self._studies[key] = self._fixed_study(Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
     def attribute(self, key: str) -> Any:
-        """Data kept with the study of the baselines; ``None`` if there is none."""
+        """Return data kept with the study of the baselines; ``None`` if there is none."""
         return self.baselines().attribute(key) if self._may_open(Stage.BASELINES) else None
 
     def _may_open(self, name: str) -> bool:
@@ -250,7 +250,8 @@ class Campaign:
                 return None
         searched = self.study(method, Stage.SEARCH)
         space = {} if searched is None else searched.space
-        return self._fixed_study(name, stage, self._fixed(method, stage), space)
+        is_packed = method.packed is not None
+        return self._fixed_study(name, self._fixed(method, stage), space, is_packed)
 
     def _search(self, method: Method, search: int) -> Study | None:
         experiment, options = self.experiment, self.experiment.protocol.search
@@ -276,7 +277,6 @@ class Campaign:
             first=first,
             sampler_arguments=options.sampler_arguments,
             made_of=() if first is None else [{"first": first}],
-            objective=experiment.protocol.objective(Stage.SEARCH),
         )
         return Study(self.storage, plan)
 
@@ -288,12 +288,12 @@ class Campaign:
         return search_space(method, experiment.protocol, experiment.model_of(method))
 
     def _fixed(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
-        """What every run of a stage after the search trains with; without a search, no more."""
+        """Return the parameters of every run of a stage after the search."""
         if Stage.SEARCH not in self.experiment.protocol.stages:
             return [{}] * self.experiment.protocol.runs
         fixed: list[dict[str, Any] | None] = []
-        for index, one in enumerate(self.retrained(method)):
-            params = None if one.trial is None else dict(one.trial.params)
+        for index, retrained in enumerate(self.retrained(method)):
+            params = None if retrained.trial is None else dict(retrained.trial.params)
             if params is not None and stage is Stage.FINAL:
                 params["epochs"], params["follow_up_epochs"] = self.final_epochs(method, index)
             fixed.append(params)
@@ -302,27 +302,26 @@ class Campaign:
     def _fixed_study(
         self,
         name: str,
-        stage: Stage,
         fixed: Sequence[Mapping[str, Any] | None],
         space: Mapping[str, Searched] | None = None,
+        is_packed: bool = False,
     ) -> Study:
+        final_metrics = self.experiment.protocol.final_metrics
         plan = StudyPlan(
             study_name(self.experiment, name),
             len(fixed),
             derive(self.experiment.seed, name),
             space or {},
             fixed=fixed,
-            made_of=[
-                {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
-                for params in fixed
-            ],
-            objective=self.experiment.protocol.objective(stage),
+            made_of=None
+            if is_packed
+            else [{"params": params, "final_metrics": final_metrics} for params in fixed],
         )
         return Study(self.storage, plan)
 
 
 def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:
-    """Epochs of the first and the second phase: means, each rounded up to a multiple of ``step``.
+    """Return the epochs of both phases: means, each rounded up to a multiple of ``step``.
 
     Totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15 with step 5. A
     phase that the folds have been through is left out by no rounding.
@@ -340,12 +339,12 @@ def _round_up(value: float, step: int) -> int:
 
 
 def read_campaign(out_dir: Path) -> Campaign:
-    """The campaign of an output folder, to look at; it may have no records yet."""
+    """Open the campaign of an output folder for reading; it may have no records yet."""
     return Campaign(load_locked(out_dir), out_dir, only_reads=True)
 
 
 def recorded_campaign(out_dir: Path) -> Campaign:
-    """The campaign of an output folder whose results are asked for.
+    """Open the campaign of an output folder that must have records.
 
     Raises:
         UsageError: this is not an output folder of reality-check, or its records are not there.
@@ -360,12 +359,12 @@ def recorded_campaign(out_dir: Path) -> Campaign:
 
 
 def study_name(experiment: Experiment, name: str) -> str:
-    """Name of a study: several experiments can share one database server's storage."""
+    """Return the name of a study in the storage, which several experiments can share."""
     return name if experiment.studies is None else f"{experiment.studies}/{name}"
 
 
 def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
-    """Make sure that a storage that is reached another way than before is still the same."""
+    """Make sure that a storage with another URL than before is the same one."""
     if not holds_study(storage, study_name(experiment, Stage.BASELINES)):
         raise UsageError(
             f"the storage {without_password(experiment.storage or '')} holds no studies of this "
@@ -374,6 +373,6 @@ def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
 
 
 def storage_url(experiment: Experiment, out_dir: Path) -> str | URL:
-    """Where the studies live: the named storage, or ``studies.db`` in the output folder."""
+    """Return the URL of the storage: the given one, or ``studies.db`` in the output folder."""
     file = str(own_path(out_dir, "studies.db").resolve())
     return experiment.storage or URL.create("sqlite", database=file)

@@ -1,4 +1,4 @@
-"""Lines about work as it is finished: a trial, a reproduction, a stage, with the best so far."""
+"""Log lines about finished trials, reproductions and stages, with the best value so far."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
-#: What one unit of work of a stage is called.
-UNIT_NAMES = {
+#: What a trial of each stage is called.
+TRIAL_NAMES = {
     Stage.SEARCH: "trial",
     Stage.REPRODUCTIONS: "reproduction",
     Stage.FINAL: "final run",
@@ -25,7 +25,7 @@ UNIT_NAMES = {
 
 @dataclass(frozen=True)
 class Finished:
-    """A trial of a stage that is complete, or a stage of which all are.
+    """A complete trial, or a stage whose trials are all complete.
 
     Attributes:
         method: ``""`` for the baselines.
@@ -50,26 +50,26 @@ class Finished:
     metric: str
 
     def plain(self) -> dict[str, Any]:
-        """For a line of JSON."""
+        """Return it as an event, for a line of JSON."""
         kind = "stage_complete" if self.trial_index is None else "trial_complete"
         return {"event": kind, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
         who = f"{self.method}: " if self.method else ""
         who += f"search {self.search + 1}, " if self.search else ""
-        unit, took = UNIT_NAMES[self.stage], f"in {duration(self.seconds)}"
+        took = f"in {duration(self.seconds)}"
         best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
             return ", ".join(part for part in (f"{who}{count} {took}", best) if part)
-        what = f"{who}{unit} {self.trial_index + 1}"
+        what = f"{who}{TRIAL_NAMES[self.stage]} {self.trial_index + 1}"
         if self.diverged is not None:
             outcome = f"diverged ({self.diverged})"
         else:
             outcome = "" if self.value is None else _percent(self.value)
-        told = " ".join(part for part in (outcome, took) if part)
+        outcome = " ".join(part for part in (outcome, took) if part)
         count = f"{self.done} of {self.wanted} done"
-        return ", ".join(part for part in (f"{what}: {told}", count, best) if part)
+        return ", ".join(part for part in (f"{what}: {outcome}", count, best) if part)
 
 
 def _percent(value: float) -> str:
@@ -77,14 +77,14 @@ def _percent(value: float) -> str:
 
 
 class Watch:
-    """Finds out what has been finished since it looked last."""
+    """Finds the trials and stages that have been finished since the last call."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
         self._known: set[tuple[str, Stage, int, int | None]] = set()
 
     def news(self) -> Iterator[Finished]:
-        """What is new, in the order in which it was finished; at first, all there is."""
+        """Yield what was finished since the last call, in order; the first time, everything."""
         for work in self._campaign.ready_stages():
             complete = sorted(work.study.complete().items(), key=lambda item: _order(item[1]))
             for index, _ in complete:
@@ -101,37 +101,38 @@ class Watch:
 
 
 def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished:
-    """What there is to say of a complete trial of a stage, or of the stage."""
+    """Describe a complete trial of a stage, or the stage if ``index`` is ``None``."""
     complete = work.study.complete()
-    one = None if index is None else complete[index]
-    earlier = {
-        number: trial
-        for number, trial in complete.items()
-        if one is None or _order(trial) <= _order(one)
-    }
     has_value = work.stage is not Stage.BASELINES
-    best = best_trial(earlier) if has_value else None
-    taken = [one] if one is not None else list(complete.values())
+    value = diverged = None
+    trials = list(complete.values())
+    if index is not None:
+        latest = complete[index]
+        diverged = latest.diverged
+        value = latest.value if has_value and diverged is None else None
+        complete = {n: trial for n, trial in complete.items() if _order(trial) <= _order(latest)}
+        trials = [latest]
+    best = best_trial(complete) if has_value else None
     return Finished(
         work.method,
         work.stage,
         work.search,
         index,
-        one.value if one is not None and has_value and one.diverged is None else None,
-        None if one is None else one.diverged,
-        sum(trial.seconds or 0.0 for trial in taken),
+        value,
+        diverged,
+        sum(trial.seconds or 0.0 for trial in trials),
         None if best is None else best.value,
-        len(earlier),
+        len(complete),
         work.study.num_trials,
         protocol.objective(work.stage),
     )
 
 
 def _order(trial: StoredTrial) -> tuple[float, int]:
-    """When it was complete."""
+    """Return a key that sorts complete trials by time."""
     return (0.0 if trial.ended is None else trial.ended.timestamp()), trial.number
 
 
 def stamped(text: object) -> str:
-    """A line with the time of day."""
+    """Return a line with date and time in front."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"

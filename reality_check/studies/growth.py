@@ -1,4 +1,4 @@
-"""How an experiment may grow in its output folder, and the steps in which it did.
+"""How an experiment may grow in its output folder, and the steps in which it has grown.
 
 There may be more trials, searches, reproductions, final metrics or methods than before. What exists
 is kept and only what is new is trained, so that the outcome is, as far as seeds allow, that of a
@@ -30,7 +30,7 @@ NUMBERS = (
     "protocol.search.retrain_best",
     "protocol.reproductions",
 )
-#: That for which searches draw more.
+#: Changes by which searches draw more trials.
 DRAWING = {*NUMBERS[:3], "methods"}
 #: Lists that may become longer.
 LISTS = ("protocol.final_metrics", "controls")
@@ -40,7 +40,7 @@ _WEIGHTS = "pretrained weights"
 
 @dataclass(frozen=True)
 class Step:
-    """One time that an experiment grew.
+    """One growth of an experiment.
 
     Attributes:
         time: when, in seconds since 1970.
@@ -58,7 +58,7 @@ class Step:
 
 
 def read_steps(out_dir: Path) -> list[Step]:
-    """The steps in which the experiment of an output folder grew, in order."""
+    """Return the steps in which the experiment of an output folder has grown, in order."""
     file = _file(out_dir)
     return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
 
@@ -69,18 +69,18 @@ def record_step(
     done: dict[str, dict[str, int]],
     out_dir: Path,
 ) -> None:
-    """Record that an experiment grows; called before the larger one is locked."""
+    """Record that an experiment grows, before the larger one is written."""
     steps, plain = read_steps(out_dir), {key: list(pair) for key, pair in changes.items()}
     if steps and steps[-1].changes == plain:
-        return  # that time it was killed before the larger one was locked
+        return  # a run was killed before it wrote the larger one
     protocol = there.protocol
     step = Step(time.time(), plain, protocol.search.settings, protocol.reproductions, done)
     write_steps([*steps, step], out_dir)
 
 
 def write_steps(steps: list[Step], out_dir: Path) -> None:
-    """Keep in which steps the experiment of an output folder grew."""
-    atomic_write(_file(out_dir), json.dumps([asdict(one) for one in steps], indent=1))
+    """Write the steps in which the experiment of an output folder has grown."""
+    atomic_write(_file(out_dir), json.dumps([asdict(step) for step in steps], indent=1))
 
 
 def _file(out_dir: Path) -> Path:
@@ -88,7 +88,7 @@ def _file(out_dir: Path) -> Path:
 
 
 def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
-    """Which trial each reproduction retrains, and for which time, in the order of their numbers.
+    """Return which trial each reproduction retrains, and its repetition, by their numbers.
 
     A reproduction keeps its number when others are added.
     """
@@ -96,7 +96,7 @@ def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[
     sizes = [(step.settings, step.reproductions) for step in steps]
     order: dict[tuple[int, int], None] = {}
     for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
-        pairs = ((one, time) for one in range(settings) for time in range(reproductions))
+        pairs = ((setting, time) for setting in range(settings) for time in range(reproductions))
         order.update(dict.fromkeys(pairs))
     return list(order)
 
@@ -104,7 +104,7 @@ def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[
 def without_growth(
     there: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
-    """Separate what an experiment has grown by from what its output folder has.
+    """Separate what an experiment has grown by from what its output folder holds.
 
     Returns:
         ``ours`` with the values of ``there`` where it has only grown, and by key the values there
@@ -126,7 +126,7 @@ def without_growth(
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
-    names = [[method["name"] for method in one["methods"]] for one in (there, ours)]
+    names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
         plain["methods"] = [by_name[name] for name in names[0]]
@@ -141,16 +141,16 @@ def without_growth(
 
 
 def _draws_alike(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether the trials that there are would be drawn as they were: at random, or by a model."""
+    """Whether existing trials would be drawn in the same way: at random, or by a model."""
     most = there["trials"]
     start = [min(search["startup_trials"], most) for search in (there, ours)]
     return ours["sampler"] in INDEPENDENT or start[0] == start[1]
 
 
 def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """The fingerprints without those of new methods."""
+    """Return the fingerprints without those of new methods."""
     code = {name: source for name, source in ours.items() if name in there or name == _WEIGHTS}
-    old, new = (set(one.get(_WEIGHTS, "none").split(", ")) for one in (there, ours))
+    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (there, ours))
     if old <= new:
         code.pop(_WEIGHTS, None)
         code.update({_WEIGHTS: there[_WEIGHTS]} if _WEIGHTS in there else {})
@@ -158,11 +158,11 @@ def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[st
 
 
 def describe_changes(changes: Mapping[str, Any]) -> str:
-    """``protocol.search.trials from 4 to 8, methods + contrastive``."""
+    """Describe changes: ``protocol.search.trials from 4 to 8, methods + contrastive``."""
     texts = []
     for key, (old, new) in changes.items():
         if isinstance(new, list):
-            texts.append(f"{key} + {', '.join(one for one in new if one not in old)}")
+            texts.append(f"{key} + {', '.join(value for value in new if value not in old)}")
         else:
             texts.append(f"{key} from {old} to {new}")
     return ", ".join(texts)

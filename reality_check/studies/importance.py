@@ -1,4 +1,4 @@
-"""Which hyper-parameters mattered in a search: functional ANOVA, with a yardstick of noise.
+"""Importance of the hyper-parameters of a search: functional ANOVA, compared with noise.
 
 Source: Hutter, Hoos and Leyton-Brown (2014), "An efficient approach for assessing hyperparameter
 importance": a random forest learns the value from the parameters, and its variance over the whole
@@ -23,12 +23,12 @@ from optuna.distributions import (
 from reality_check.config.values import Range, Searched
 from reality_check.results import Importance, TrialRecord
 
-#: With fewer trials the forest learns nothing worth telling.
+#: With fewer trials the forest learns nothing.
 FEWEST = 20
 _TREES = 16
 #: Deeper trees learn the noise of so few trials, and take three times as long.
 _DEPTH = 3
-#: The highest of so many, at most, is exceeded by noise in one search of twenty.
+#: Noise exceeds the highest share of so many shuffles in at most one search of twenty.
 _SHUFFLES = 19
 
 

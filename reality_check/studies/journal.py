@@ -1,4 +1,4 @@
-"""Optuna's journal files: opened, and healed where a machine was lost."""
+"""Opens Optuna's journal files, and repairs them after the loss of a machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def open_journal(url: str) -> JournalStorage:
     path = journal_path(url)
     lock = JournalFileSymlinkLock(str(path))
     if path.exists():
-        _heal(path, lock)
+        _repair(path, lock)
     return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
 
 
@@ -35,8 +35,8 @@ def journal_path(url: str) -> Path:
     return path
 
 
-def _heal(path: Path, lock: JournalFileSymlinkLock) -> None:
-    """Cut off a last line that a killed writer left torn: the next line would glue on to it."""
+def _repair(path: Path, lock: JournalFileSymlinkLock) -> None:
+    """Cut off an incomplete last line of a killed writer: the next line would be appended to it."""
     if _is_whole(path):
         return
     lock.acquire()

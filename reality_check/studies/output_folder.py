@@ -34,43 +34,43 @@ _WHAT_TO_DO = (
 
 
 def stage_name(stage: Stage, search: int = 0) -> str:
-    """What a stage is called in folders and studies: of further searches with their number."""
+    """Return the name of a stage in folders and studies; further searches have a number."""
     return stage.value if search == 0 else f"{stage}_{search}"
 
 
 def trial_folder(
     out_dir: Path, method: str, stage: Stage, trial_index: int, search: int = 0
 ) -> Path:
-    """Where the fold runs of a trial live."""
+    """Return the folder of a trial, which holds its fold runs."""
     return out_dir / method / stage_name(stage, search) / f"{trial_index:03d}"
 
 
 def fold_folder(
     out_dir: Path, method: str, stage: Stage, trial_index: int, fold: int, search: int = 0
 ) -> Path:
-    """Where one fold run lives."""
+    """Return the folder of a fold run."""
     return trial_folder(out_dir, method, stage, trial_index, search) / f"fold_{fold}"
 
 
 def query_scores_path(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:
-    """Where the scores of every query of a reproduction are."""
+    """Return the file with the scores of every query of a reproduction."""
     return trial_folder(out_dir, method, stage, trial_index) / "queries.npz"
 
 
 def gallery_path(out_dir: Path, method: str) -> Path:
-    """Where the worker of the first reproduction leaves the gallery, where one is asked for."""
+    """Return the file of a method's gallery, which the first reproduction draws."""
     return trial_folder(out_dir, method, Stage.REPRODUCTIONS, 0) / "gallery.png"
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints below a folder, also half-written ones; records stay."""
+    """Delete the checkpoints in a folder and below, also incomplete ones; records stay."""
     for pattern in ("*.pt", ".*.tmp"):
         for path in folder.rglob(pattern):
             path.unlink(missing_ok=True)
 
 
 def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
-    """Names of the user's own classes whose code is not that of the output folder."""
+    """Return the user's own classes whose code differs from that of the output folder."""
     file = out_dir / "experiment.yaml"
     if not file.exists():
         return []
@@ -116,14 +116,14 @@ def check_same_experiment(
 
 
 def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
-    """In what an experiment is larger than that of an output folder: by key the values."""
+    """Return in what an experiment is larger than that of an output folder: values by key."""
     if not (out_dir / "experiment.yaml").exists():
         return {}
     return without_growth(load_locked(out_dir).plain(), experiment.plain())[1]
 
 
 def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
-    """Write the resolved experiment into its output folder, where it is not there as it is."""
+    """Write the resolved experiment into its output folder, unless it has the same already."""
     file = own_path(out_dir, "experiment.yaml")
     text = dump_yaml(experiment.plain())
     text = f"# Written by reality-check: the experiment as it is run.\n{text}"
@@ -132,7 +132,7 @@ def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
 
 
 def load_locked(out_dir: Path) -> Experiment:
-    """The experiment of an output folder.
+    """Load the experiment of an output folder.
 
     Raises:
         UsageError: this is not an output folder of reality-check.
@@ -142,7 +142,7 @@ def load_locked(out_dir: Path) -> Experiment:
 
 
 def check_folder(out_dir: Path) -> Path:
-    """The path of an output folder, as it is given.
+    """Return the path of an output folder, after checking that it is one.
 
     Raises:
         UsageError: this is not an output folder of reality-check.
@@ -174,7 +174,7 @@ def _read_locked(file: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def exclusive(out_dir: Path) -> Iterator[None]:
-    """Hold the output folder: one ``run`` at a time. The lock ends with the process.
+    """Lock the output folder for one ``run`` at a time; the lock ends with the process.
 
     Raises:
         UsageError: another run holds it.
@@ -201,14 +201,14 @@ def _check_empty(out_dir: Path) -> None:
 
 
 def describe_differences(
-    keys: Sequence[str], there: Any, ours: Any, places: tuple[str, str] = ("there", "here")
+    keys: Sequence[str], there: Any, ours: Any, labels: tuple[str, str] = ("there", "here")
 ) -> str:
-    """In which keys two experiments differ, and the values; of many keys the first five."""
-    shown = "; ".join(_difference(key, there, ours, places) for key in keys[:5])
+    """Describe the values of the keys in which two experiments differ; at most five keys."""
+    shown = "; ".join(_difference(key, there, ours, labels) for key in keys[:5])
     return shown + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
-def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str:
+def _difference(key: str, there: Any, ours: Any, labels: tuple[str, str]) -> str:
     if key == "code.dataset":
         return "the images are not the same"
     if key == "code.pretrained weights":
@@ -223,11 +223,11 @@ def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str
         return f"the code of {name} has changed"
 
     values = []
-    for experiment, where in zip((there, ours), places, strict=True):
+    for experiment, label in zip((there, ours), labels, strict=True):
         value = value_at(experiment, key, _NOT_SET)
         if key == "methods":
             value = [method.get("name") for method in value]
         if key == "storage" and isinstance(value, str):
             value = value.partition("://")[0] + "://..."
-        values.append(f"{'not set' if value is _NOT_SET else repr(value)} {where}")
+        values.append(f"{'not set' if value is _NOT_SET else repr(value)} {label}")
     return f"{key} is {' and '.join(values)}"

@@ -25,11 +25,11 @@ _LOCK_SQLITE = sqlalchemy.text("BEGIN IMMEDIATE")
 
 
 class NothingWaits(Exception):
-    """Other workers were faster: no trial waits to be run any more."""
+    """Other workers have claimed all waiting trials."""
 
 
 class _RepeatedDatabase:
-    """Optuna's database with calls that are repeated while it is away."""
+    """Optuna's database, whose calls are repeated while the server does not answer."""
 
     def __init__(
         self, connect: Callable[[], RDBStorage], database: RDBStorage, retries: Retries
@@ -57,7 +57,7 @@ class _RepeatedDatabase:
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """Start or end a trial; of several workers that start it one succeeds."""
+        """Start or end a trial; of several workers that start it, only one succeeds."""
         if state is not TrialState.RUNNING or not self.is_sqlite:
             ended: bool = self._repeated("set_trial_state_values", trial_id, state, values)
             return ended
@@ -79,8 +79,8 @@ class PatientStorage(_CachedStorage):
 
     Args:
         connect: opens the database, and opens it again after an outage.
-        retries: repeat the calls.
-        wait: whether to wait for a server that does not answer now.
+        retries: repeats the calls.
+        wait: whether to wait for a server that does not answer at first.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class PatientStorage(_CachedStorage):
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """Start or end a trial; one that has ended so already is fine, since calls are repeated."""
+        """Start or end a trial; a repeated call, which it has ended before, is no error."""
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except optuna.exceptions.UpdateFinishedTrialError:
@@ -140,7 +140,7 @@ class PatientStorage(_CachedStorage):
             self.set_trial_user_attr(trial_id, "seconds", now - first)
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        """Running trials whose heartbeat stands still; Optuna compares clocks, which jump."""
+        """Return running trials whose heartbeat has stopped; Optuna compares clocks, which jump."""
         running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
         if self._outages != self._retries.outages:
             # No worker could record a heartbeat while the server was away: begin to watch again.

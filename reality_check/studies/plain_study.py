@@ -1,4 +1,4 @@
-"""A study as plain data, and back into any storage: packs hold no database."""
+"""Converts a study to plain data and back, since packs hold no database."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-#: What a trial notes of the process that did it, and of why it failed: names of machines and paths
-#: are not for everybody. Of an error its kind stays.
+#: Attributes about a trial's process and its failure. They may hold names of machines and paths, so
+#: that packs have only the kind of an error.
 _WORKER, _ERROR = "worker", "error"
 
 
 def plain_study(study: optuna.Study) -> dict[str, Any]:
-    """All that a study has that is over: attempts that still run or wait are left out."""
+    """Return a study as plain data, without attempts that are running or waiting."""
     return {
-        "values": study.metric_names,
         "attributes": study.user_attrs,
         "trials": [
             _plain_trial(trial)
@@ -30,22 +29,20 @@ def plain_study(study: optuna.Study) -> dict[str, Any]:
 
 
 def restore_study(storage: BaseStorage, name: str, plain: Mapping[str, Any]) -> None:
-    """Put a study into a storage; what is there of it already, after a kill, stays."""
+    """Write a study into a storage; trials that it holds already, after a kill, stay."""
     study = optuna.create_study(
         study_name=name, storage=storage, direction="maximize", load_if_exists=True
     )
     there = len(study.get_trials(deepcopy=False))
     for trial in trials_of(plain)[there:]:
         study.add_trial(trial)
-    if plain["values"] and study.metric_names is None:
-        study.set_metric_names(plain["values"])
     for key, value in plain["attributes"].items():
         if study.user_attrs.get(key) != value:
             study.set_user_attr(key, value)
 
 
 def trials_of(plain: Mapping[str, Any]) -> list[FrozenTrial]:
-    """The trials of a plain study; what is none of ours raises an error of some kind."""
+    """Return the trials of a plain study; invalid data raises an error of any kind."""
     return [_trial(trial) for trial in plain["trials"]]
 
 
@@ -60,7 +57,6 @@ def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
         "distributions": {k: distribution_to_json(v) for k, v in trial.distributions.items()},
         "attributes": attributes,
         "of_optuna": trial.system_attrs,
-        "intermediate": {str(step): v for step, v in trial.intermediate_values.items()},
         "started": _text(trial.datetime_start),
         "ended": _text(trial.datetime_complete),
     }
@@ -77,7 +73,7 @@ def _trial(plain: Mapping[str, Any]) -> FrozenTrial:
         distributions={k: json_to_distribution(v) for k, v in plain["distributions"].items()},
         user_attrs=dict(plain["attributes"]),
         system_attrs=dict(plain["of_optuna"]),
-        intermediate_values={int(step): v for step, v in plain["intermediate"].items()},
+        intermediate_values={},
         datetime_start=_time(plain["started"]),
         datetime_complete=_time(plain["ended"]),
     )

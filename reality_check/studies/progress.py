@@ -1,4 +1,4 @@
-"""How far an experiment is, read from its studies."""
+"""The progress of an experiment, read from its studies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from reality_check.config import load_experiment
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.finished import UNIT_NAMES
+from reality_check.studies.finished import TRIAL_NAMES
 from reality_check.studies.output_folder import check_folder
 from reality_check.studies.study import Studies, Study
 from reality_check.studies.trial import StoredTrial, complete_by_index
@@ -26,16 +26,18 @@ from reality_check.utils.processes import is_alive, shares_process_ids
 _STALE_SECONDS = 3600.0
 
 
-def unit_name(stage: str, work: Mapping[str, Any]) -> str:
-    """``"trial 3"``, ``"search 2, trial 3"``: what a worker is at, counted from 1."""
+def trial_name(stage: str, work: Mapping[str, Any]) -> str:
+    """Name a trial, counted from 1: ``"trial 3"``, ``"search 2, trial 3"``."""
     index, search = work.get("trial_index"), work.get("search") or 0
-    name = UNIT_NAMES[Stage(stage)] if index is None else f"{UNIT_NAMES[Stage(stage)]} {index + 1}"
+    name = TRIAL_NAMES[Stage(stage)]
+    if index is not None:
+        name += f" {index + 1}"
     return f"search {search + 1}, {name}" if search else name
 
 
 @dataclass(frozen=True)
 class Row:
-    """One stage of one method, or one of its searches: how many of its units are complete."""
+    """The progress of a stage of a method, or of one of its searches, in trials."""
 
     method: str
     stage: Stage
@@ -43,11 +45,11 @@ class Row:
     done: int
     wanted: int
     best: float | None
-    mean_seconds: float | None  # of the complete units
+    mean_seconds: float | None  # of the complete trials
 
 
 def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
-    """The state of every stage of every method, from the storage or from its studies."""
+    """Return the progress of every stage of every method, from the storage or its open studies."""
     begun = campaign.studies() if begun is None else begun
     protocol = campaign.experiment.protocol
     rows = []
@@ -80,7 +82,7 @@ def _row(method: str, stage: Stage, search: int, wanted: int, study: Study | Non
 
 
 def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
-    """A guess of the time to the end; ``None`` before the first unit is complete."""
+    """Estimate the seconds to the end; ``None`` before the first trial is complete."""
     known = {row.stage: row.mean_seconds for row in rows if row.mean_seconds is not None}
     if not known:
         return None
@@ -94,7 +96,7 @@ def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
 
 
 def worker_states(out_dir: Path) -> list[dict[str, Any]]:
-    """What every worker that is still there said last."""
+    """Return the latest report of every worker that is alive."""
     states = []
     for file in sorted((out_dir / "logs").glob("worker_*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -105,7 +107,7 @@ def worker_states(out_dir: Path) -> list[dict[str, Any]]:
 
 
 def find_folder(given: str | Path) -> Path:
-    """The output folder that a folder, a YAML file or the name of an experiment means.
+    """Return the output folder of a path, a YAML file, or the name of an experiment.
 
     Raises:
         UsageError: there is no such folder.
@@ -120,8 +122,8 @@ def find_folder(given: str | Path) -> Path:
 
 
 def status(campaign: Campaign) -> dict[str, Any]:
-    """The state of an experiment; docs/status.md lists the keys."""
-    told = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
+    """Return the state of an experiment; docs/status.md lists the keys."""
+    reported = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
     studies = campaign.studies()
     # Each study is read once: reading is what the command spends its time on.
     attempts = {key: study.trials() for key, study in studies.items()}
@@ -136,12 +138,12 @@ def status(campaign: Campaign) -> dict[str, Any]:
         for row in rows
     ]
     running = [
-        _running(campaign, key, trial, told)
+        _running(campaign, key, trial, reported)
         for key, trials in attempts.items()
         for trial in trials
         if trial.state == "running" and not trial.duplicate
     ]
-    running += [_between(campaign, state) for state in told.values()]
+    running += [_between(campaign, state) for state in reported.values()]
     working = sum(entry["alive"] is not False for entry in running)
     complete = campaign.is_complete()
     return {
@@ -170,7 +172,7 @@ def _key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
 
 
 def _attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
-    """What else became of the trials of a stage that is to have so many."""
+    """Count a stage's attempts that diverged, failed, or lost their worker."""
     ended = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
     lost = [trial for trial in ended if trial.was_abandoned]
     lost_indices = {trial.trial_index for trial in lost}
@@ -192,17 +194,17 @@ def _running(
     campaign: Campaign,
     key: tuple[str, Stage, int],
     trial: StoredTrial,
-    told: dict[tuple[str, str | None, int], dict[str, Any]],
+    reported: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
-    """One running trial, with what its worker last said; that worker is taken out of ``told``."""
+    """Describe a running trial with its worker's report, which is removed from ``reported``."""
     (method, stage, search), worker, trial_index = key, trial.worker, trial.trial_index
     state: dict[str, Any] = {}
-    if worker is not None and _key(worker) in told:
-        said = told.pop(_key(worker))
-        said_of = tuple(said.get(name) for name in ("method", "doing", "search", "trial_index"))
-        same = said_of == (method, stage, search, trial_index)
-        # What it said of another trial still tells where it is.
-        state = said if same else {key: said.get(key) for key in ("number", "device", "time")}
+    if worker is not None and _key(worker) in reported:
+        state = reported.pop(_key(worker))
+        keys = ("method", "doing", "search", "trial_index")
+        if tuple(state.get(name) for name in keys) != (method, stage, search, trial_index):
+            # A report about another trial is only good for where the worker runs.
+            state = {name: state.get(name) for name in ("number", "device", "time")}
     entry = _entry(campaign, worker, state)
     entry["device"] = entry["device"] or trial.device
     if entry["since"] is None and trial.started is not None:
@@ -212,10 +214,10 @@ def _running(
 
 
 def _between(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
-    """A worker that the storage knows no running trial of: it waits, starts or ends one."""
-    unit = {key: state.get(key) for key in ("method", "search", "trial_index")}
+    """Describe a worker without a running trial in the storage: it waits, starts or ends one."""
+    about = {key: state.get(key) for key in ("method", "search", "trial_index")}
     stage = state["doing"] if state.get("method") is not None else None
-    return {**unit, "stage": stage, **_entry(campaign, state["worker"], state)}
+    return {**about, "stage": stage, **_entry(campaign, state["worker"], state)}
 
 
 def _entry(
@@ -240,7 +242,7 @@ def _entry(
 
 
 def _hours(trials: Iterable[StoredTrial]) -> dict[str, float]:
-    """Hours of processes, or of GPUs, by kind of device, over all attempts.
+    """Return the hours of processes, or of GPUs, by kind of device, over all attempts.
 
     Those that run, and those that lost their worker, count up to their last heartbeat.
     """

@@ -1,4 +1,4 @@
-"""Calls of a storage are repeated while it is away: a restart of its server, a broken network."""
+"""Repeats calls of a storage whose server is restarted, or out of reach."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class StorageLost(WorkFailed):
-    """The storage has not answered for longer than anybody wants to wait."""
+    """The storage has not answered for :data:`RETRY_SECONDS`."""
 
 
 class Retries:
-    """Repeats calls while the storage is away, for so long, and logs each outage once.
+    """Repeats calls for :data:`RETRY_SECONDS` while the storage is away; logs each outage once.
 
     Args:
         kind: of the storage, for the log: ``postgresql``, say.
@@ -45,7 +45,7 @@ class Retries:
         return self._away_since is not None
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``function``, which is called again as long as the storage is away."""
+        """Return the result of ``function``, which is called again while the storage is away."""
         pause = 0.5
         while True:
             try:
@@ -53,15 +53,15 @@ class Retries:
             except Exception as error:
                 if not is_passing(error):
                     raise
-                self._note_outage(error)
+                self._begin_outage(error)
             else:
-                self._note_answer()
+                self._end_outage()
                 return result
             # A generator of its own: trainings draw from the global one.
             time.sleep(pause * random.SystemRandom().uniform(0.8, 1.2))
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _note_outage(self, error: Exception) -> None:
+    def _begin_outage(self, error: Exception) -> None:
         with self._lock:
             now = time.monotonic()
             if self._away_since is None:
@@ -81,7 +81,7 @@ class Retries:
                     f"{seconds / 60:.0f} minutes: {reason(error)}"
                 ) from None
 
-    def _note_answer(self) -> None:
+    def _end_outage(self) -> None:
         if self._away_since is None:
             return
         with self._lock:
@@ -92,7 +92,7 @@ class Retries:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether an error may pass: the server is away, or it asks to try again (a deadlock)."""
+    """Whether a call may succeed later: the server is away, or asks to try again (a deadlock)."""
     while error is not None:
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             if "sqlite3" in type(error.orig).__module__:
@@ -104,7 +104,7 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """The first words of the driver's own error."""
+    """Return the beginning of the driver's error message."""
     while error.__cause__ is not None and not isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.__cause__
     cause = getattr(error, "orig", None) or error

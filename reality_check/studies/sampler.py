@@ -27,7 +27,7 @@ from reality_check.utils.seeds import derive
 def sampler_arguments(
     kind: str, startup_trials: int, own: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All arguments that decide what is drawn, written out since defaults change.
+    """Return all arguments that decide what is drawn, also defaults, since these may change.
 
     Args:
         startup_trials: how many are drawn at random before it starts to model.
@@ -45,7 +45,7 @@ def sampler_arguments(
 def build_sampler(
     kind: str, startup_trials: int, seed: int, own: Mapping[str, Any] | None = None
 ) -> BaseSampler:
-    """A sampler of Optuna's by its short name, or any by import path.
+    """Build a sampler of Optuna by its short name, or any by import path.
 
     Raises:
         UsageError: it is not there, is none, or takes no such arguments.
@@ -154,7 +154,7 @@ class IndexedSampler(BaseSampler):
 
 
 def _from_share(share: float, distribution: BaseDistribution) -> Any:
-    """The value below which that share of a distribution lies, 0 <= share < 1."""
+    """Return the quantile of a distribution at ``share``, 0 <= share < 1."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[int(share * len(distribution.choices))]
     assert isinstance(distribution, FloatDistribution | IntDistribution)
@@ -168,7 +168,7 @@ def _from_share(share: float, distribution: BaseDistribution) -> Any:
 
 
 def show(trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Searched]) -> None:
-    """Have a trial that was enqueued with fixed parameters say which."""
+    """Record the fixed parameters of a trial, as if they had been drawn."""
     for name, value in params.items():
         if name in space:
             suggest(trial, name, space[name])
@@ -177,7 +177,7 @@ def show(trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Sea
 
 
 def suggest(trial: optuna.Trial, name: str, value: Searched) -> Any:
-    """Draw a searched value."""
+    """Draw a value of a searched parameter."""
     if not isinstance(value, Range):
         return trial.suggest_categorical(name, value.choices)
     if value.integer:

@@ -41,7 +41,7 @@ _CONNECT: dict[str, dict[str, Any]] = {
     "mysql": {"connect_timeout": 10},
     "mariadb": {"connect_timeout": 10},
 }
-#: How that is said to the server; MySQL gives up waiting for a lock by itself, and we ask again.
+#: The statement that sets this limit; MySQL has a limit for waiting on locks, and we ask again.
 _LIMIT = {
     "postgresql": "SET idle_in_transaction_session_timeout = '{}s'",
     "mysql": "SET SESSION idle_transaction_timeout = {}",
@@ -61,7 +61,7 @@ def kind_of(url: str | URL) -> str:
 
 
 def storage_file(url: str | URL) -> Path | None:
-    """The file that an SQLite or ``journal://`` URL names; ``None`` for those of servers.
+    """Return the file of an SQLite or ``journal://`` URL; ``None`` for servers.
 
     Raises:
         UsageError: it names no file, but a database in the memory of one process, say.
@@ -81,7 +81,7 @@ def storage_file(url: str | URL) -> Path | None:
 
 
 def whole_url(url: str) -> str:
-    """The URL of a storage with the whole path of its file: workers may be in other folders."""
+    """Return the URL with the absolute path of its file: workers may run in other folders."""
     file = storage_file(url)
     if file is None or file.is_absolute():
         return url
@@ -134,7 +134,7 @@ def check_workers(url: str | None, workers: int) -> None:
 
 @contextlib.contextmanager
 def sole_worker(url: str | URL) -> Iterator[bool]:
-    """Be the one worker that a journal file serves; a database serves any number.
+    """Lock a journal file, which serves one worker; a database serves any number.
 
     Yields:
         Whether there is no other worker: then all trials that run have lost theirs.
@@ -157,7 +157,7 @@ def sole_worker(url: str | URL) -> Iterator[bool]:
 
 
 def holds_study(storage: BaseStorage, name: str) -> bool:
-    """Whether the storage has a study of that name."""
+    """Whether the storage holds a study of that name."""
     try:
         storage.get_study_id_from_name(name)
     except KeyError:
@@ -165,17 +165,18 @@ def holds_study(storage: BaseStorage, name: str) -> bool:
     return True
 
 
-def same_database(one: str | None, other: str | None) -> bool:
+def same_database(first: str | None, second: str | None) -> bool:
     """Whether two URLs may lead to one database: only host, user or password differ.
 
     A tunnel has another host and port than the server behind it.
     """
-    if one is None or other is None:
+    if first is None or second is None:
         return False
-    if kind_of(one) in ("sqlite", "journal"):
-        return whole_url(one) == whole_url(other)  # older folders have paths from where they began
+    if kind_of(first) in ("sqlite", "journal"):
+        # Older folders have paths relative to the folder in which the run began.
+        return whole_url(first) == whole_url(second)
     names = {
-        (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (one, other)
+        (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (first, second)
     }
     return len(names) == 1
 
@@ -184,7 +185,7 @@ def same_database(one: str | None, other: str | None) -> bool:
 
 
 def _open_with_others(url: URL, password: str | None) -> RDBStorage:
-    """Open a database, also while another process makes its tables."""
+    """Open a database, also while another process creates its tables."""
     for pause in (0.5, 1.0, 2.0, 4.0):
         try:
             return _open_database(url, password)
@@ -224,7 +225,7 @@ def _open_database(url: URL, password: str | None) -> RDBStorage:
 
 
 def _limit_standstill(kind: str, connection: Any, record: object) -> None:
-    """A worker that is paused while it holds a lock must not hold all the others up."""
+    """Limit idle transactions: a worker that is paused with a lock must not block the others."""
     # MySQL, other than MariaDB, does not know this limit.
     with contextlib.suppress(Exception), contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(_LIMIT[kind].format(STANDSTILL))
@@ -232,7 +233,7 @@ def _limit_standstill(kind: str, connection: Any, record: object) -> None:
 
 
 def _widen_texts(engine: sqlalchemy.Engine) -> None:
-    """MySQL's TEXT ends at 64 kB, and the curves of a long training are longer."""
+    """Widen MySQL's TEXT columns of 64 kB: the curves of a long training are longer."""
     narrow = sqlalchemy.text(
         "SELECT table_name, column_name FROM information_schema.columns WHERE "
         "table_schema = DATABASE() AND column_name = 'value_json' AND data_type = 'text'"
@@ -247,7 +248,7 @@ def _widen_texts(engine: sqlalchemy.Engine) -> None:
 
 
 def _why_not_opened(url: str | URL, password: str | None, error: Exception) -> str:
-    """One sentence that does not show the password, and that may name the driver."""
+    """Return why a storage cannot be opened, without its password."""
     kind = kind_of(url)
     message = f"the storage {kind}://... cannot be opened: "
     if isinstance(error, ImportError):

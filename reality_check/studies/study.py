@@ -58,7 +58,7 @@ UNSIGNED_GRACE = 60.0
 #: How often a trial is tried again after losing its worker.
 MAX_LOST = 3
 
-#: What is searched, by dotted name; or a function that finds it out, where that is costly.
+#: The searched parameters by dotted name, or a function that returns them, where that is slow.
 Space = Mapping[str, Searched] | Callable[[], Mapping[str, Searched]]
 
 
@@ -68,7 +68,7 @@ class DuplicateTrial(Exception):
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """What a study is to hold.
+    """The trials that a study is to hold.
 
     Attributes:
         name: of the study in its storage.
@@ -84,9 +84,9 @@ class StudyPlan:
             none to use.
         first: what the first trial uses instead of sampling.
         sampler_arguments: further arguments of the sampler.
-        made_of: plain data by trial index, what an attempt depends on beyond this study; one that
-            was made of something else does not count any more.
-        objective: what the values are, for Optuna's own tools.
+        made_of: by trial index, plain data outside of this study that an attempt depends on; an
+            attempt that was made of other data does not count any more. ``None``: all count, since
+            they are of a pack.
     """
 
     name: str
@@ -99,8 +99,7 @@ class StudyPlan:
     fixed: Sequence[Mapping[str, Any] | None] | None = None
     first: Mapping[str, Any] | None = None
     sampler_arguments: Mapping[str, Any] | None = None
-    made_of: Sequence[Any] = ()
-    objective: str | None = None
+    made_of: Sequence[Any] | None = ()
 
 
 class Study:
@@ -144,28 +143,26 @@ class Study:
                 "space": dump_value(self.space),
             }
             self.set_attribute("about", about | describe_environment())
-            if plan.objective is not None:
-                self.study.set_metric_names([plan.objective])
 
     def params_of(self, index: int) -> dict[str, Any] | None:
-        """The fixed parameters of a trial; ``None`` where they are searched, or there are none."""
+        """Return the fixed parameters of a trial; ``None`` if it has none."""
         fixed = None if self._plan.fixed is None else self._plan.fixed[index]
         return None if fixed is None else dict(fixed)
 
     def set_attribute(self, key: str, value: Any) -> None:
-        """Keep plain data with the study."""
+        """Store plain data with the study."""
         self.study.set_user_attr(key, value)
 
     def attribute(self, key: str) -> Any:
-        """Data kept by :meth:`set_attribute`; ``None`` if there is none."""
+        """Return data stored by :meth:`set_attribute`; ``None`` if there is none."""
         return self.study.user_attrs.get(key)
 
     def about(self) -> dict[str, Any]:
-        """Sampler, its arguments, what is searched, and the versions that the study began with."""
+        """Return the sampler, its arguments, the search space, and the first versions."""
         return dict(self.attribute("about"))
 
     def check_version(self) -> None:
-        """Make sure that a model of the search is the Optuna's with which the search began.
+        """Make sure that a search with a model runs with the Optuna with which it began.
 
         Raises:
             UsageError: another version is installed, which draws other trials.
@@ -176,16 +173,16 @@ class Study:
             raise UsageError(
                 f"{self.name} began with Optuna {began}, but {optuna.__version__} is installed, "
                 f"whose sampler {about['sampler']} draws other trials from the same seed: write "
-                f"pip install optuna=={began}, or begin anew with another --out."
+                f"pip install optuna=={began}, or start a new run with another --out."
             )
 
     def trials(self) -> list[StoredTrial]:
-        """All attempts so far, by number."""
+        """Return all attempts, by number."""
         trials = self.study.get_trials(deepcopy=False)
         return [StoredTrial.of(trial, self._made_of) for trial in trials]
 
     def complete(self) -> dict[int, StoredTrial]:
-        """The complete attempt of every trial that has one; once all have, nothing changes."""
+        """Return the complete attempts by trial index; cached once all trials are complete."""
         if len(self._complete) < self.num_trials:
             self._complete = complete_by_index(self.trials(), self.num_trials)
         return dict(self._complete)
@@ -195,19 +192,19 @@ class Study:
         return len(self.complete()) == self.num_trials
 
     def best(self) -> StoredTrial | None:
-        """The best complete trial so far; ``None`` if all diverged."""
+        """Return the best complete trial; ``None`` if all diverged."""
         return best_trial(self.complete())
 
     def ranked(self) -> list[StoredTrial]:
-        """The complete trials that did not diverge, the best first; of equals, the earlier."""
+        """Return the complete trials that did not diverge, best first; of equals, the earlier."""
         return ranked_trials(self.complete())
 
     def failure(self) -> dict[str, Any] | None:
-        """Why the study was stopped by an exception, if it was."""
+        """Return the exception that stopped the study, if any."""
         return self.attribute("failure")
 
     def clear_failures(self) -> None:
-        """Forget earlier failures and lost workers: the user runs the same command again."""
+        """Forget failures and lost workers, since the user runs the command again."""
         trials = self.trials()
         if self.failure() is not None:
             self.set_attribute("failure", None)
@@ -215,14 +212,14 @@ class Study:
             self.set_attribute("forgiven", len(trials))
 
     def work_once(self, work: Work, about: Mapping[str, Any] | None = None) -> bool:
-        """Claim one trial and work on it.
+        """Claim a trial and run it.
 
-        How many seconds it took is kept with the attempt, however it ends; of one that loses its
-        worker, those up to the last heartbeat.
+        The attempt keeps its seconds, however it ends; if its worker is lost, those up to the last
+        heartbeat.
 
         Args:
-            work: does the trial. Its exceptions stop the study.
-            about: attributes of :class:`StoredTrial` to keep with the attempt from its beginning.
+            work: runs the trial. Its exceptions stop the study.
+            about: attributes of :class:`StoredTrial` that the attempt has from the start.
 
         Returns:
             Whether there was a trial to claim. ``False`` means that all are complete or held by
@@ -273,13 +270,11 @@ class Study:
             record_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
-        for epoch, value in result.intermediate.items():
-            trial.report(value, epoch)
         set_attributes(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
     def release_lost(self) -> list[StoredTrial]:
-        """Fail running trials whose worker is gone, so that they are free; return all attempts."""
+        """Fail the running trials of lost workers, which frees them; return all attempts."""
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
@@ -290,18 +285,19 @@ class Study:
             self._fail(trial)
         return self.trials() if lost else trials
 
-    def release_all(self, only_of_runs: bool = False) -> None:
-        """Fail all running trials: there is no other worker, so theirs are gone.
+    def release_all(self, only_started_by_run: bool = False) -> None:
+        """Fail all running trials, whose workers are gone.
 
-        Or ``only_of_runs``, those of workers that a run had started: they have ended with it.
+        Args:
+            only_started_by_run: whether to fail only those of workers that ``run`` had started.
         """
         for trial in self.trials():
             of_run = trial.worker is not None and trial.worker.get("of_run", False)
-            if trial.state == "running" and (of_run or not only_of_runs):
+            if trial.state == "running" and (of_run or not only_started_by_run):
                 self._fail(trial)
 
     def tidy(self) -> None:
-        """End what is left over of a complete stage: attempts at trials that others completed."""
+        """End the other attempts of a complete stage."""
         if not self.is_complete():
             return
         for trial in self.trials():
@@ -311,13 +307,13 @@ class Study:
                 self._fail(trial)
 
     def record_failure(self, message: str, usage: bool) -> None:
-        """Note the exception that stops this stage, for all workers and for the user."""
+        """Record the exception that stops this stage, for all workers and for the user."""
         self.set_attribute("failure", {"message": message, "usage": usage})
 
     # -- claiming -----------------------------------------------------------------------------
 
     def _offer_trial(self) -> bool:
-        """Make sure that a trial is waiting if any index is free; return whether one is."""
+        """Enqueue a trial if none is waiting and an index is free; return whether one waits."""
         trials = self.release_lost()
         if any(trial.state == "waiting" for trial in trials):
             return True
@@ -343,7 +339,7 @@ class Study:
         return True
 
     def _choose(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
-        """Which of the free indices to offer.
+        """Choose one of the free indices.
 
         One worker takes them in order, also after another one that was lost. Of many, those that
         raced for one index have trials of different numbers, and so race for others next; all
@@ -355,7 +351,7 @@ class Study:
         return random.SystemRandom().choice(free) if running > 1 else free[0]
 
     def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
-        """What a trial must use instead of sampling: what an earlier attempt drew, for one."""
+        """Return the parameters that a trial uses instead of sampling, such as earlier draws."""
         if self._plan.fixed is not None:
             return self.params_of(index) or {}
         whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
@@ -364,7 +360,7 @@ class Study:
         return dict(self._plan.first or {}) if index == 0 else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
-        """Sign the trial and make sure that no earlier attempt holds its index."""
+        """Sign a trial, after which no earlier attempt may hold its index."""
         set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
         if index is not None and index >= self.num_trials:
@@ -379,7 +375,7 @@ class Study:
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
-        if index < len(self._made_of):
+        if self._made_of is not None and index < len(self._made_of):
             set_attributes(trial, made_of=self._made_of[index])
         params = self.params_of(index)
         if self._plan.fixed is None:
@@ -389,7 +385,7 @@ class Study:
         return TrialContext(index, params, self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
-        """That a trial is this worker's own; without heartbeats nobody takes it away."""
+        """Return the lease of a trial; without heartbeats it never ends."""
         grace = getattr(self._storage, "grace_period", None)
 
         def is_running() -> bool:

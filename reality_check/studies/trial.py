@@ -1,4 +1,4 @@
-"""One attempt at a trial, as the storage has it. The names of its attributes stand here only."""
+"""An attempt at a trial in the storage, with the names of its attributes."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _STATES: dict[TrialState, State] = {
 
 @dataclass(frozen=True)
 class StoredTrial:
-    """A trial of Optuna, with what our workers noted about it.
+    """A trial of Optuna, with the attributes that our workers recorded.
 
     Attributes:
         number: of the attempt, from 0 on, in the order in which they were made.
         trial_id: Optuna's own key.
-        state: what Optuna says of it.
+        state: Optuna's state.
         value: what was maximised, once it is complete.
         params: what was drawn.
-        started: when it began to run.
-        ended: when it was over.
+        started: when its worker began it.
+        ended: when it ended.
         trial_index: which of the study's trials it is an attempt at.
         worker: the process that signed it.
         device: what it runs on.
         gpu: kind of GPU, its driver and libraries.
-        gpu_settings: what made its steps on the GPU faster, and what could not.
+        gpu_settings: the GPU settings of its training, and those that were impossible.
         processes: how many processes train it at a time.
         seconds: how long it took, or up to its last heartbeat.
         duplicate: whether another attempt holds its index.
@@ -57,9 +57,8 @@ class StoredTrial:
         curves: (step, MAP@R) of each evaluation.
         scores: of a reproduction: its metrics by category.
         epochs: of a final run: what it trained for.
-        made_of: of a trial without a search of its own: what it depends on in other studies and in
-            what may grow.
-        superseded: whether that is something else by now, so that it does not count any more.
+        made_of: what it depends on in other studies and in values that may grow.
+        superseded: whether ``made_of`` has changed since, so that it does not count any more.
     """
 
     number: int
@@ -92,8 +91,11 @@ class StoredTrial:
     superseded: bool = False
 
     @classmethod
-    def of(cls, trial: FrozenTrial, made_of: Sequence[Any] = ()) -> StoredTrial:
-        """Read a trial of Optuna; ``made_of`` has by index what it would be made of now.
+    def of(cls, trial: FrozenTrial, made_of: Sequence[Any] | None = ()) -> StoredTrial:
+        """Read a trial of Optuna.
+
+        Args:
+            made_of: by trial index, what a trial would depend on now.
 
         Raises:
             UsageError: an older version wrote it, which kept all scores in one attribute.
@@ -104,9 +106,10 @@ class StoredTrial:
                 "reality-check wrote them, which this one does not read; read the folder with the "
                 "version that wrote it, or run its experiment again into a new folder with --out."
             )
-        noted = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
+        recorded = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
         state = _STATES[trial.state]
-        made, index = noted.get("made_of"), noted.get("trial_index") or 0
+        made, index = recorded.get("made_of"), recorded.get("trial_index") or 0
+        is_current = made is None or made_of is None or [*made_of[index : index + 1]] == [made]
         return cls(
             number=trial.number,
             trial_id=trial._trial_id,
@@ -116,8 +119,8 @@ class StoredTrial:
             started=trial.datetime_start,
             ended=trial.datetime_complete,
             scores=_nested(trial.user_attrs),
-            superseded=made is not None and list(made_of[index : index + 1]) != [made],
-            **noted,
+            superseded=not is_current,
+            **recorded,
         )
 
     @property
@@ -127,13 +130,13 @@ class StoredTrial:
 
     @property
     def was_abandoned(self) -> bool:
-        """Whether it failed without a word: its worker was killed, or its heartbeat stopped."""
+        """Whether it failed without a reason: its worker was killed, or its heartbeat stopped."""
         spoke = self.error is not None or self.duplicate or self.stopped
         return self.state == "failed" and not spoke
 
     @property
     def hours(self) -> float:
-        """Hours of its processes, or GPUs; up to the last heartbeat where it runs or was lost."""
+        """Hours of its processes or GPUs, up to the last heartbeat if it has not ended."""
         return (self.seconds or 0.0) * self.processes / 3600
 
     @property
@@ -174,7 +177,7 @@ def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None
 
 
 def record_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
-    """Write why a trial of Optuna ends, where the storage lets us.
+    """Record why a trial ends, if the storage allows it.
 
     Raises:
         Exception: Optuna's, if another worker has ended it (see :func:`was_taken_away`).
@@ -199,7 +202,7 @@ def was_taken_away(error: BaseException) -> bool:
 
 @dataclass(frozen=True)
 class TrialContext:
-    """A trial that this worker now works on.
+    """A trial that this worker has claimed.
 
     Attributes:
         trial_index: its number within the study.
@@ -216,21 +219,19 @@ class TrialContext:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial.
+    """The result of a trial.
 
     Attributes:
         value: to be maximised.
-        attributes: what :class:`StoredTrial` keeps with it.
-        intermediate: by epoch, the value if it had ended there.
+        attributes: attributes of :class:`StoredTrial`.
     """
 
     value: float
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    intermediate: Mapping[int, float] = field(default_factory=dict)
 
 
 def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[int, StoredTrial]:
-    """The complete attempt at each trial below ``num_trials``, in their order."""
+    """Return the complete attempts by trial index, below ``num_trials``."""
     complete: dict[int, StoredTrial] = {}
     for trial in trials:
         index = trial.trial_index
@@ -242,12 +243,12 @@ def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[in
 
 
 def best_trial(trials: Mapping[int, StoredTrial]) -> StoredTrial | None:
-    """The complete trial with the highest value; ``None`` if all diverged, or there is none."""
+    """Return the trial with the highest value; ``None`` if all diverged, or there is none."""
     return next(iter(ranked_trials(trials)), None)
 
 
 def ranked_trials(trials: Mapping[int, StoredTrial]) -> list[StoredTrial]:
-    """The complete trials that did not diverge, the best first; of equals, the earlier."""
+    """Return the trials that did not diverge, best first; of equals, the earlier."""
     sound = [trial for trial in trials.values() if trial.diverged is None]
     return sorted(sound, key=lambda trial: -(trial.value or 0.0))
 

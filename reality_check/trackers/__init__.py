@@ -1,1 +1,1 @@
-"""Finished trials, told to TensorBoard, MLflow, Weights & Biases, or a tracker of one's own."""
+"""Sends finished trials to TensorBoard, MLflow, Weights & Biases, or an own tracker."""

@@ -22,11 +22,11 @@ class MLflowTracker:
 
     def __init__(self, experiment: str, out_dir: Path) -> None:
         self._client = MlflowClient()
-        found = self._client.get_experiment_by_name(experiment)
-        if found is None:
+        existing = self._client.get_experiment_by_name(experiment)
+        if existing is None:
             self._experiment = self._client.create_experiment(experiment)
         else:
-            self._experiment = found.experiment_id
+            self._experiment = existing.experiment_id
 
     def log(self, trial: TrackedTrial) -> None:
         """Make a run, ended."""
@@ -47,8 +47,8 @@ class MLflowTracker:
             ]
         params = [Param(name, str(value)) for name, value in trial.params.items()]
         tags = {"method": trial.method, "stage": trial.stage, "diverged": trial.diverged}
-        said = [RunTag(name, text) for name, text in tags.items() if text is not None]
-        self._client.log_batch(key, params=params, tags=said)
+        run_tags = [RunTag(name, text) for name, text in tags.items() if text is not None]
+        self._client.log_batch(key, params=params, tags=run_tags)
         for start in range(0, len(metrics), _METRICS):
             self._client.log_batch(key, metrics=metrics[start : start + _METRICS])
         self._client.set_terminated(key, "FAILED" if trial.diverged else "FINISHED", now)
@@ -57,7 +57,7 @@ class MLflowTracker:
         """All is sent."""
 
     def _forget(self, name: str) -> None:
-        """Delete what was sent under that name before: the trial was done again since."""
+        """Delete the runs of that name: the trial has been repeated."""
         where = f"attributes.run_name = '{name}'"
         for run in self._client.search_runs([self._experiment], where):
             self._client.delete_run(run.info.run_id)

@@ -1,4 +1,4 @@
-"""TensorBoard: a run for each training, with its curve, hyper-parameters and what came of it."""
+"""TensorBoard: a run for each training, with its curve, hyper-parameters and results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class TensorBoardTracker:
 
     def log(self, trial: TrackedTrial) -> None:
         """Write the runs of a trial."""
-        unit, _, number = trial.name.rpartition(" ")
-        folder = self._folder / trial.method / f"{unit} {int(number):02d}"
+        kind, _, number = trial.name.rpartition(" ")
+        folder = self._folder / trial.method / f"{kind} {int(number):02d}"
         shutil.rmtree(folder, ignore_errors=True)
         if not trial.curves:
             self._write(folder, trial, ())

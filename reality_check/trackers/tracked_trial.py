@@ -1,4 +1,4 @@
-"""A finished trial with its curves, as trackers are told of it."""
+"""A finished trial with its curves, as trackers receive it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reality_check.config.described import Description
 from reality_check.config.metrics import metric_of
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import fold_folder
-from reality_check.studies.progress import unit_name
+from reality_check.studies.progress import trial_name
 from reality_check.studies.trial import StoredTrial
 
 #: A row of a curve: ``epoch``, ``loss`` and the metrics of the validation classes, by their titles.
@@ -29,7 +29,7 @@ class TrackedTrial:
         method: as the experiment names it; ``without training`` for the rows of that kind.
         stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
         name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
-        values: what came of it, by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
+        values: its results by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
             are fractions. Empty if it diverged.
         diverged: why, if it did.
         curves: of each fold, a row per evaluation in the order of epochs.
@@ -46,12 +46,12 @@ class TrackedTrial:
 
 
 def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
-    """A complete trial of a stage, with the curves in its folder."""
+    """Return a complete trial of a stage, with the curves of its folder."""
     trial = work.study.complete()[index]
     return TrackedTrial(
         method=work.method or "without training",
         stage=work.stage.value,
-        name=unit_name(work.stage, {"trial_index": index, "search": work.search}),
+        name=trial_name(work.stage, {"trial_index": index, "search": work.search}),
         params=trial.params,
         values=dict(_values(campaign, work, trial)),
         diverged=trial.diverged,
@@ -84,16 +84,16 @@ def _fold_folders(out_dir: Path, work: StageWork, index: int) -> Iterator[Path]:
 
 
 def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]:
-    """The evaluations of a network's training, of the untrained network (epoch 0) on."""
+    """Yield the evaluations of a training, from the untrained network (epoch 0) on."""
     losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
     for row in _rows(records, "accuracies*"):
         if int(row["epoch"]) < 0:
             continue  # of the trunk without the embedder
-        found = {"epoch": float(row["epoch"])}
+        point = {"epoch": float(row["epoch"])}
         if row["~iteration~"] in losses:
-            found["loss"] = float(losses[row["~iteration~"]])
+            point["loss"] = float(losses[row["~iteration~"]])
         metrics = {name.removesuffix("_level0"): name for name in row if name.endswith("_level0")}
-        yield found | {
+        yield point | {
             metric_of(metric, described).title: float(row[name]) for metric, name in metrics.items()
         }
 

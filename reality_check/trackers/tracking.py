@@ -1,4 +1,4 @@
-"""Which trials a tracker has been told of, and which are left."""
+"""Sends trackers the trials that they have not received."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _POLL_SECONDS = 5.0
 
 
 class Tracker(Protocol):
-    """What receives finished trials; closing it sends what is not sent yet."""
+    """Receives finished trials; closing it sends the rest."""
 
     def log(self, trial: TrackedTrial) -> None:
-        """Take a trial; one of the same method and name as before replaces that one."""
+        """Receive a trial, which replaces an earlier one of the same method and name."""
 
     def close(self) -> None:
-        """Send what is not sent yet."""
+        """Send the rest."""
 
 
 #: Makes a tracker from the name of an experiment and its output folder.
@@ -73,7 +73,7 @@ class Tracking:
         self.problems: dict[str, str] = {}
 
     def __call__(self, campaign: Campaign) -> None:
-        """Send what is new, if the last poll is some seconds ago."""
+        """Send new trials, unless the last poll was only seconds ago."""
         if self._factories and time.monotonic() - self._polled >= _POLL_SECONDS:
             with contextlib.suppress(Exception):  # a busy storage, say
                 self._send(campaign)
@@ -119,7 +119,7 @@ class Tracking:
 
 
 def find_tracker(name: str) -> Factory:
-    """The class or function that makes the tracker of a name.
+    """Return the class or function that creates a tracker, by its name.
 
     Raises:
         UsageError: there is none, or its package is missing.
@@ -144,7 +144,7 @@ def find_tracker(name: str) -> Factory:
 
 
 class _Received:
-    """The attempts that a tracker has received, a line each."""
+    """The attempts that a tracker has received, one line each, in a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

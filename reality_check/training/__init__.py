@@ -1,1 +1,1 @@
-"""One fold run: a network trained with one loss on one set of classes."""
+"""Fold runs: each trains a network with a loss on some classes."""

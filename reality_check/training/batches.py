@@ -1,4 +1,4 @@
-"""Augmented training batches, the same for the same seed however often a training is stopped."""
+"""Augmented training batches, which depend on the seed only, also after a stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from pml_extensions.losses import ClassSampler
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
+from reality_check.data.batch_sampler import build_sampler
 from reality_check.data.sample_set import SampleSet
-from reality_check.data.sampler import build_sampler
 from reality_check.data.tensors import InputShape
 from reality_check.models.pipeline import Pipeline
 from reality_check.training.fold import FoldTask
@@ -51,7 +51,7 @@ class Batches:
         self._strategy = strategy
 
     def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The next ``count`` batches: this process's images, and the labels of all.
+        """Yield the next ``count`` batches: the images of this process, and the labels of all.
 
         Nothing is drawn beyond ``count``, so a checkpoint after it holds the whole state.
         """
@@ -61,9 +61,10 @@ class Batches:
             yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
 
     def _take_together(self, count: int) -> tuple[Tensor, Tensor]:
-        """Some batches in one piece: small operations take as long for one batch as for several.
+        """Return several batches at once, which is as fast as one where operations are small.
 
-        They are this process's images, (count x B, C, H, W), and all labels, (count, N).
+        Returns:
+            The images of this process, (count x B, C, H, W), and all labels, (count, N).
         """
         rows = np.stack([self._sampler.next_batch() for _ in range(count)])
         numbers = self._augmentation.draw(rows.size, self._generator).reshape(*rows.shape, -1)
@@ -74,18 +75,21 @@ class Batches:
         labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
         return images, labels
 
-    def tell_classes_per_step(self, loss: nn.Module) -> None:
-        """Tell what samples classes how many a batch has: to count them would wait for a GPU."""
+    def set_classes_per_step(self, loss: nn.Module) -> None:
+        """Give every class sampler of a loss the number of classes in a batch.
+
+        Counting them in each step would wait for the GPU.
+        """
         for part in loss.modules():
             if isinstance(part, ClassSampler):
                 part.classes_per_step = self._sampler.classes_per_batch
 
     def evaluation_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
-        """Some of the training samples as evaluation sees them, in order."""
+        """Return training samples as evaluation sees them, in order."""
         return self._pipeline.evaluation_batches(rows)
 
     def state_dict(self) -> dict[str, Any]:
-        """Which batches and random numbers come next."""
+        """Return the state of the sampler and of the random numbers."""
         return {"sampler": self._sampler.state_dict(), "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

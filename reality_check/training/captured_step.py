@@ -1,8 +1,8 @@
 """Loss and gradients by a CUDA graph: the operations of a step, recorded once and started as one.
 
 A graph repeats what was recorded, with the same memory and the same numbers of Python. A step that
-waits, uploads something, or changes anything but tensors in their places would be repeated wrongly,
-and without an error. So a graph is used only where the first steps, taken both ways, agree.
+waits, uploads something, or changes anything but tensors in place would be repeated wrongly without
+an error. So a graph is used only if the first steps, taken both ways, agree.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CapturedStep:
         self._seen, self._checks = 0, 0
 
     def give_up(self, why: str) -> None:
-        """Take plain steps from now on."""
+        """Take plain steps from now on, and log why."""
         self.forget()
         self.why_not = why
         _log_once(why)
@@ -90,7 +90,7 @@ class CapturedStep:
         return self._repeat(images, labels).clone()
 
     def _beside(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A step on the stream of the recording, where torch prepares what that may not do."""
+        """Take a step on the stream of the recording, which torch prepares by it."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -99,7 +99,7 @@ class CapturedStep:
         return value
 
     def _watched(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A plain step; whatever a graph would repeat wrongly ends the attempt."""
+        """Take a plain step, and give up if a graph would repeat it wrongly."""
         attributes = PlainAttributes(self._parts, self._device)
         numbers, tensors = _host_random_states(), dict(self._tensors())
         watch = _Watch()
@@ -114,8 +114,8 @@ class CapturedStep:
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
         if waits:
             self.give_up("the step waits for the GPU")
-        elif watch.found:
-            self.give_up(watch.found[0])
+        elif watch.reasons:
+            self.give_up(watch.reasons[0])
         elif numbers != _host_random_states():
             self.give_up("the step draws random numbers on the host")
         elif changed or replaced:
@@ -143,7 +143,7 @@ class CapturedStep:
             self._gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
 
     def _repair_random_numbers(self) -> None:
-        """Some versions of torch refuse random numbers after a recording that failed."""
+        """Restore random numbers, which some versions of torch refuse after a failed recording."""
         try:
             torch.rand(1, device=self._device)
         except RuntimeError:
@@ -162,10 +162,10 @@ class CapturedStep:
         return self._value
 
     def _both_ways(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A plain step, from the same state as one by the graph, of which nothing remains."""
+        """Take a step by the graph and, from the same state, a plain one, whose result stays."""
         buffers = [b for part in self._parts.values() for b in part.buffers()]
         before, numbers = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
-        found = self._outcome(self._repeat(images, labels))
+        repeated = self._outcome(self._repeat(images, labels))
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
         torch.cuda.set_rng_state(numbers, self._device)
@@ -175,14 +175,14 @@ class CapturedStep:
             return value  # a scale of float16 may still be too large; a later step is compared
         self._checks += 1
         for name, tensors in expected.items():
-            difference = _relative_difference(found[name], tensors)
+            difference = _relative_difference(repeated[name], tensors)
             if not difference <= self._tolerance:
                 self.give_up(f"its {name} differ from those of the plain step by {difference:.1e}")
                 break
         return value
 
     def _outcome(self, value: Tensor) -> dict[str, list[Tensor]]:
-        """Copies of all that a step leaves behind."""
+        """Return copies of all values that a step computes or changes."""
         outcome = {"loss's values": [value.clone()]}
         for name, part in self._parts.items():
             gradients = [p.grad for p in part.parameters() if p.grad is not None]
@@ -195,44 +195,50 @@ class CapturedStep:
             yield from part.parameters()
 
     def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Parameters and buffers by name."""
+        """Yield parameters and buffers by name."""
         for owner, part in self._parts.items():
             yield from (*part.named_parameters(owner), *part.named_buffers(owner))
 
 
 @functools.cache
 def _log_once(why: str) -> None:
-    """Of many fold runs of a worker, the first one says it."""
+    """Log a reason once in each worker, however many fold runs have it."""
     _log.warning("no CUDA graph, since %s; steps are plain ones", why)
 
 
 class _Watch(TorchDispatchMode):
-    """Notes operations that a graph would repeat with what was there when it was recorded."""
+    """Collect the reasons why a graph would repeat the operations of a step wrongly.
+
+    A graph repeats them with the inputs of the recording.
+
+    Attributes:
+        reasons: a sentence for each such operation.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.reasons: list[str] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.ops.aten.copy_.default:
-            self._note_copy(args[1], args[0].device)
+            self._check_copy(args[1], args[0].device)
         elif func is torch.ops.aten._to_copy.default:
-            self._note_copy(args[0], kwargs.get("device"))
+            self._check_copy(args[0], kwargs.get("device"))
         if any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
-            self.found.append(f"the step draws from a generator of its own ({func})")
+            self.reasons.append(f"the step draws from a generator of its own ({func})")
         return func(*args, **kwargs)
 
-    def _note_copy(self, source: Tensor, target: torch.device | None) -> None:
+    def _check_copy(self, source: Tensor, target: torch.device | None) -> None:
         if target is not None and target.type == "cuda" and source.device.type == "cpu":
-            self.found.append(f"the step uploads a tensor of the shape {[*source.shape]}")
+            self.reasons.append(f"the step uploads a tensor of the shape {[*source.shape]}")
 
 
 @contextlib.contextmanager
 def _waits() -> Iterator[list[str]]:
-    """Collect what the host waits for meanwhile; the list is complete at the end."""
+    """Collect warnings about waiting for the GPU; the list is complete at the end."""
     waits: list[str] = []
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
@@ -242,7 +248,7 @@ def _waits() -> Iterator[list[str]]:
             yield waits
         finally:
             torch.cuda.set_sync_debug_mode(before)
-            texts = (str(one.message) for one in caught)
+            texts = (str(warning.message) for warning in caught)
             waits += [text for text in texts if "called a synchronizing CUDA operation" in text]
 
 
@@ -252,10 +258,12 @@ def _host_random_states() -> tuple[Any, ...]:
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
-def _relative_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+def _relative_difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """The norm of the difference, relative to that of what is expected."""
-    if len(found) != len(expected):
+    if len(actual) != len(expected):
         return math.inf
-    pairs = [(one.double(), other.double()) for one, other in zip(found, expected, strict=True)]
-    difference = sum(float((one - other).square().sum()) for one, other in pairs)
-    return (difference / max(sum(float(other.square().sum()) for _, other in pairs), 1e-30)) ** 0.5
+    squares, scale = 0.0, 0.0
+    for tensor, reference in zip(actual, expected, strict=True):
+        squares += float((tensor.double() - reference.double()).square().sum())
+        scale += float(reference.double().square().sum())
+    return (squares / max(scale, 1e-30)) ** 0.5

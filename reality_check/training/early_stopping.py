@@ -1,4 +1,4 @@
-"""When a phase of training ends: the protocol's patience rule, apart from everything else."""
+"""The protocol's patience rule, which ends a phase of training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class EarlyStopping:
     latest_epoch: int | None = None
 
     def update(self, epoch: int, value: float) -> bool:
-        """Take note of an evaluation; return whether it is the new best."""
+        """Record an evaluation; return whether it is the new best."""
         self.latest_epoch = epoch
         if self.best_value is not None and value <= self.best_value:
             return False

@@ -1,4 +1,4 @@
-"""What is fitted to the training images before the first step of a training."""
+"""Fits initial values to the training images before the first step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pml_extensions.modules import start_from_pca
 from reality_check.config.training import Training
 from reality_check.data.sample_set import SampleSet
 from reality_check.evaluation.baselines import MOST_FITTED
-from reality_check.evaluation.metrics import embed, require_finite
+from reality_check.evaluation.scoring import embed, require_finite
 from reality_check.models.network import Network
 from reality_check.training.batches import Batches
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 from reality_check.training.module import TrainingModule, keeps_statistics
 from reality_check.training.strategy import BATCH_NORM
 from reality_check.utils.errors import UsageError
@@ -25,10 +25,10 @@ from reality_check.utils.spread import evenly_spread
 def fit_first_values(
     task: FoldTask, module: TrainingModule, samples: SampleSet, batches: Batches
 ) -> None:
-    """Fit what the model and the method want fitted; each step uses the ones before it.
+    """Fit the initial values that the model and the method ask for, in order.
 
     Raises:
-        UsageError: there is nothing that could be fitted.
+        UsageError: PCA cannot be fitted.
         Diverged: an embedding is not finite.
     """
     embedder, wanted = task.model.embedder, task.settings.before_training
@@ -53,10 +53,10 @@ def fit_first_values(
 
 
 def check_first_values(
-    settings: MethodSettings, network: Network, loss: nn.Module, training: Training
+    filled: FilledMethod, network: Network, loss: nn.Module, training: Training
 ) -> None:
-    """Make sure that there is something to fit."""
-    wanted, name = settings.before_training, f"method {settings.name!r}: before_training"
+    """Make sure that the requested initial values can be fitted."""
+    wanted, name = filled.before_training, f"method {filled.name!r}: before_training"
     if wanted.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(
             f"{name}.proxies: class_means needs a loss with set_proxies_to_class_means(embeddings, "

@@ -1,4 +1,4 @@
-"""What one training is to do and what it found, as plain data."""
+"""The task of a training and its result, as plain data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pydantic import BaseModel
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import GpuSettings, Training
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 
 
 @dataclass(frozen=True)
 class FoldTask:
-    """What one fold run is to do.
+    """The task of a fold run.
 
     Attributes:
         network_seed: of the initial weights and the order of batches; the same for all methods.
@@ -35,7 +35,7 @@ class FoldTask:
         sign: -1 where its lowest value is the best: values are then minus the metric.
     """
 
-    settings: MethodSettings
+    settings: FilledMethod
     model: Model
     training: Training
     embedding_size: int
@@ -48,11 +48,10 @@ class FoldTask:
     sign: int = 1
 
     def fingerprint(self) -> str:
-        """SHA-256 of all that differs from its default.
+        """Return the SHA-256 of all values that differ from their defaults.
 
-        A checkpoint of another task must not be continued. That of the same task must be, also
-        after a class was renamed, or an option that the task does not use was added, and on another
-        device.
+        A checkpoint of another task must not be continued. One of the same task must be, also on
+        another device, or after a class was renamed, or an option was added that it does not use.
         """
         training = self.training.model_copy(update={"gpu": GpuSettings()})
         plain = _without_defaults(dataclasses.replace(self, training=training))
@@ -61,7 +60,7 @@ class FoldTask:
 
 
 def _without_defaults(value: Any) -> Any:
-    """A task, or a part of it, as plain data."""
+    """Return a task, or a part of it, as plain data."""
     if isinstance(value, BaseModel):
         defaults = {
             name: option.get_default(call_default_factory=True)
@@ -95,19 +94,19 @@ def _changes(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str,
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What a fold run found.
+    """The result of a fold run.
 
     Attributes:
         value: best validation score over trained epochs, of the second phase where there is one,
             times the task's ``sign`` (0 without validation; P@1 where the test classes select).
-        epoch: epochs of training in the best weights.
+        epoch: epochs of training of the best weights.
         follow_up_epochs: those of them that belong to the second phase.
         epochs_spent: all epochs trained, also those after the best.
         cut_short: the phases that ended at their best epoch because none more was allowed.
         seconds: wall time, training and evaluation.
         curve: one row per evaluation, see
-            :class:`reality_check.training.progress.FoldProgress`.
-        remarks: what was not done as asked for, though the result is as good.
+            :class:`reality_check.training.fold_progress.FoldProgress`.
+        remarks: options that could not be used, which does not change the result.
     """
 
     value: float

@@ -1,7 +1,7 @@
-"""The checkpoints of a fold run: its latest two states, its best ones, and how it ended.
+"""The checkpoints of a fold run: its latest two states, its best ones, and its result.
 
 A state is a mapping of ``task`` (its fingerprint), ``finished``, ``progress`` (see
-:class:`reality_check.training.progress.FoldProgress`) and whatever else the trainer restores.
+:class:`reality_check.training.fold_progress.FoldProgress`) and whatever else the trainer restores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LATEST, PREVIOUS, MODEL = "latest.pt", "latest-previous.pt", "model.pt"
 #: Beside the network: the proxies of its loss, by their names in it.
 PROXIES = "proxies.pt"
 
-#: Of a result, which files keep as lists.
+#: Fields of a result that are lists in files.
 _TUPLES = ("curve", "cut_short", "remarks")
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class FoldCheckpoints:
             folder by now.
 
     Attributes:
-        best: the state with the best validation value so far; ``None``: there is none yet.
+        best: the state with the best validation value so far; ``None`` before the first.
     """
 
     def __init__(
@@ -68,9 +68,9 @@ class FoldCheckpoints:
     # -- reading ----------------------------------------------------------------------------
 
     def load(self) -> FoldResult | State | None:
-        """The result of a finished run, or the newest sound state of this task, or ``None``.
+        """Load the result of a finished run, or the newest sound state of this task, or ``None``.
 
-        The state that it names as the best comes with it, as :attr:`best`.
+        The best state that it refers to becomes :attr:`best`.
         """
         if self._is_main:
             self._renew_lease()
@@ -103,14 +103,14 @@ class FoldCheckpoints:
         return None
 
     def _best_paths(self, state: Mapping[str, Any]) -> set[Path]:
-        """Where the state that another one names as the best is kept; empty if it names none."""
+        """Return the path of the best state that a state refers to; empty if there is none."""
         best = state["progress"]["best"]
         return {self.folder / f"best-{best['phase']}-{best['epoch']}.pt"} if best else set()
 
     # -- writing ----------------------------------------------------------------------------
 
     def remove_unused(self) -> None:
-        """Delete the best states of a run that nobody continues."""
+        """Delete the best states that no checkpoint refers to."""
         self._renew_lease()
         if self._is_main and not (self.folder / LATEST).exists():
             self._remove_best(self._kept)
@@ -140,7 +140,7 @@ class FoldCheckpoints:
         self._saved = time.monotonic()
 
     def save_result(self, result: FoldResult, state: State) -> None:
-        """Write how the run ended, and of the state what the task keeps; no state remains."""
+        """Write the result, and the parts of the state that the task keeps; delete the states."""
         self._renew_lease()
         if self._task.keep_model:
             loss = state["loss"]

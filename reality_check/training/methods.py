@@ -1,4 +1,4 @@
-"""From a method of the configuration and sampled hyper-parameters to a loss and a miner."""
+"""Builds a loss and a miner of a method and its sampled hyper-parameters."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from reality_check.config.values import (
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: What the names of learning rates of a part of the loss begin with.
+#: Prefix of the learning rates of parts of the loss.
 LOSS_PART = "loss."
-#: Training classes of a loss that is only looked at, where the data set is not known.
+#: Training classes of a loss that is only inspected, where the data set is not known.
 _ANY_CLASSES = 100
 
 
 @dataclass(frozen=True)
-class SecondPhaseSettings:
-    """What changes in the second phase; all values are numbers."""
+class FilledSecondPhase:
+    """The second phase of a method, with every searched value filled in."""
 
     arguments: dict[str, float]
     factors: dict[str, float]
@@ -43,8 +43,8 @@ class SecondPhaseSettings:
 
 
 @dataclass(frozen=True)
-class MethodSettings:
-    """One method with every searched value filled in: what one fold run needs of it."""
+class FilledMethod:
+    """A method with every searched value filled in, as fold runs train with it."""
 
     name: str
     loss: str
@@ -54,7 +54,7 @@ class MethodSettings:
     learning_rates: dict[str, float]
     loss_weight_decay: float
     normalize_embeddings: bool
-    second_phase: SecondPhaseSettings | None = None
+    second_phase: FilledSecondPhase | None = None
     schedules: dict[str, ValueSchedule] = field(default_factory=dict)
     before_training: BeforeTraining = field(default_factory=BeforeTraining)
     params: dict[str, Any] = field(default_factory=dict)
@@ -63,17 +63,17 @@ class MethodSettings:
 def search_space(
     method: Method, protocol: Protocol, model: Model | None = None
 ) -> dict[str, Searched]:
-    """Everything that is searched for a method, by dotted name, in a fixed order.
+    """Return the searched parameters of a method by dotted name, in a fixed order.
 
     Args:
         model: that the method trains, whose embedder may be searched too.
     """
-    found = dict(find_searched(_tunable(method, protocol, model), ""))
-    return dict(sorted({**found, **(model.searched() if model else {})}.items()))
+    searched = dict(find_searched(_tunable(method, protocol, model), ""))
+    return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
 
 def check_start(method: Method, first: Method, protocol: Protocol) -> None:
-    """Make sure that the winner of one method's search can be a trial of another one's.
+    """Make sure that the winner of a method's search can be a trial of another method.
 
     Args:
         method: that starts from the other one.
@@ -115,7 +115,7 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
 
 
 def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
-    """Make sure that the given values of a first trial are all that is searched, in its ranges."""
+    """Make sure that a given first trial has a value in range for every searched parameter."""
     assert method.warm_start is not None
     values, what = method.warm_start.values, f"method {method.name!r}: warm_start"
     missing = [name for name in space if name not in values]
@@ -132,23 +132,23 @@ def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
 
 
 def _holds(value: Searched, number: Any) -> bool:
-    """Whether a searched value can be that."""
+    """Whether a searched parameter can have that value."""
     if isinstance(value, Choices):
         return number in value.choices
     return is_number(number) and value.low <= number <= value.high
 
 
-def fill_settings(
+def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
-) -> MethodSettings:
-    """Fill the sampled values into a method: those of :func:`search_space` with that model."""
+) -> FilledMethod:
+    """Fill sampled values of :func:`search_space` into a method."""
     values = fill_in(_tunable(method, protocol, model), "", params)
     second = values["phase2"]
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
     decay = method.loss_weight_decay
     optimizers = _training(method, protocol).optimizers
-    return MethodSettings(
+    return FilledMethod(
         name=method.name,
         loss=method.loss,
         arguments=values["arguments"],
@@ -157,9 +157,10 @@ def fill_settings(
         learning_rates=values["learning_rates"],
         loss_weight_decay=optimizers.loss.weight_decay if decay is None else decay,
         normalize_embeddings=method.normalize_embeddings,
-        second_phase=SecondPhaseSettings(**second) if second else None,
+        second_phase=FilledSecondPhase(**second) if second else None,
         schedules={
-            name: ValueSchedule.model_validate(one) for name, one in values["schedules"].items()
+            name: ValueSchedule.model_validate(schedule)
+            for name, schedule in values["schedules"].items()
         },
         before_training=method.before_training,
         params=dict(params),
@@ -167,17 +168,17 @@ def fill_settings(
 
 
 def middles(space: Mapping[str, Searched]) -> dict[str, Any]:
-    """The middle of everything that is searched."""
+    """Return the middle of every searched parameter."""
     return {name: value.middle() for name, value in space.items()}
 
 
 def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
-    """The middle of every searched range: for checks that need some valid values."""
+    """Return the middle of every searched parameter of a method, for checks."""
     return middles(search_space(method, protocol))
 
 
 def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
-    """The parts of a method that can be searched, the protocol's learning rates included."""
+    """Return the parts of a method that can be searched, with the protocol's learning rates."""
     rates = {}
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
@@ -195,7 +196,7 @@ def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[st
         "arguments": method.arguments,
         "miner": method.miner,
         "learning_rates": rates,
-        "schedules": {name: dict(one) for name, one in method.schedules.items()},
+        "schedules": {name: dict(schedule) for name, schedule in method.schedules.items()},
         "phase2": _second_phase(method, protocol),
     }
 
@@ -215,9 +216,9 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
-    """Whether the loss has parameters of its own, so that their learning rate matters."""
+    """Whether the loss has parameters, so that their learning rate matters."""
     arguments = middles(dict(find_searched(method.arguments, "arguments")))
-    settings = MethodSettings(
+    filled = FilledMethod(
         name=method.name,
         loss=method.loss,
         arguments=fill_in(method.arguments, "arguments", arguments),
@@ -228,39 +229,39 @@ def has_parameters(method: Method, protocol: Protocol) -> bool:
         normalize_embeddings=True,
     )
     size = _training(method, protocol).embedding_size
-    return any(p.requires_grad for p in build_loss(settings, _ANY_CLASSES, size).parameters())
+    return any(p.requires_grad for p in build_loss(filled, _ANY_CLASSES, size).parameters())
 
 
-def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) -> torch.nn.Module:
-    """Construct the loss of a method for so many training classes.
+def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> torch.nn.Module:
+    """Construct the loss of a method for a number of training classes.
 
     Raises:
         UsageError: the class cannot be found or refuses its arguments, or is no module; or a value
             of the second phase is not what the class keeps of an argument.
     """
-    what = f"method {settings.name!r}: loss {settings.loss}"
+    what = f"method {filled.name!r}: loss {filled.loss}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
-    cls = find_class(settings.loss, "loss")
+    cls = find_class(filled.loss, "loss")
     if not inspect.isclass(cls):
         what += " (a function that makes the loss, which is called with embeddings and labels)"
-    loss = build(cls, settings.arguments, what, extra)
+    loss = build(cls, filled.arguments, what, extra)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
             f"{what} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
             f"got {type(loss).__name__}."
         )
-    second = settings.second_phase
+    second = filled.second_phase
     replaced = set(second.arguments if second else ()) & set(constructor_arguments(cls)[0])
     if second is not None and replaced and not hasattr(loss, "set_phase"):
         values = {name: second.arguments[name] for name in sorted(replaced)}
         with torch.random.fork_rng(devices=[]):
-            later = build(cls, {**settings.arguments, **values}, f"{what}, second phase", extra)
+            later = build(cls, {**filled.arguments, **values}, f"{what}, second phase", extra)
         _check_kept(later, values, what)
     return loss
 
 
 def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -> None:
-    """Make sure that a loss holds these arguments as they are, so that they can be set in it.
+    """Make sure that a loss keeps these arguments unchanged, so that they can be set later.
 
     PML's ArcFace holds its margin in radians, for example, of the degrees that it was given.
     """
@@ -275,24 +276,23 @@ def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -
 
 
 def build_miner(
-    settings: MethodSettings, num_classes: int, embedding_size: int
+    filled: FilledMethod, num_classes: int, embedding_size: int
 ) -> torch.nn.Module | None:
     """Construct the miner of a method, if it has one."""
-    if settings.miner is None:
+    if filled.miner is None:
         return None
-    arguments = {key: value for key, value in settings.miner.items() if key != "class"}
-    name = str(settings.miner["class"])
-    what = f"method {settings.name!r}: miner {name}"
+    arguments = {key: value for key, value in filled.miner.items() if key != "class"}
+    name = str(filled.miner["class"])
+    what = f"method {filled.name!r}: miner {name}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
     return build(find_class(name, "miner"), arguments, what, extra)
 
 
-def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> None:
+def enter_second_phase(loss: torch.nn.Module, second: FilledSecondPhase) -> None:
     """Give the loss its second-phase values.
 
-    Losses with ``set_phase(**values)`` (all of ``pml_extensions``) are told; on others the numeric
-    attributes of these names are replaced, which :func:`build_loss` has found to hold what the
-    arguments of these names say.
+    A loss with ``set_phase(**values)`` (all of ``pml_extensions``) gets a call of it. In others the
+    numeric attributes of these names are replaced, which :func:`build_loss` has checked.
     """
     values = dict(second.arguments)
     for name, factor in second.factors.items():
@@ -332,7 +332,7 @@ def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) ->
 
 
 def current_value(loss: torch.nn.Module, name: str, when: str = "second phase") -> float:
-    """The number of that name that a loss holds.
+    """Return a number that a loss has as an attribute.
 
     Raises:
         UsageError: it has none.

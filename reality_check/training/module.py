@@ -1,4 +1,4 @@
-"""Network, loss and optimisers of one training, and what one step does with them."""
+"""The network, the loss and the optimisers of a training, and its step."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from reality_check.config.training import GpuSettings
 from reality_check.data.tensors import InputShape
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.models.network import Network, autocast, build_network
 from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
-    SecondPhaseSettings,
+    FilledSecondPhase,
     build_loss,
     build_miner,
     enter_second_phase,
@@ -28,7 +28,7 @@ from reality_check.utils.text import one_line
 
 
 class TrainingModule:
-    """Everything of a training that learns."""
+    """The network, the loss and the optimisers of a training."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class TrainingModule:
         device: torch.device,
         strategy: Strategy | None = None,
     ) -> None:
-        settings, self.training = task.settings, task.training
+        filled, self.training = task.settings, task.training
         self.device = device
         self.strategy = strategy or Strategy()
         gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
@@ -51,12 +51,12 @@ class TrainingModule:
         if self.training.freeze_batchnorm == "with_affine":
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
-        self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
-        self.scheduled = ScheduledValues(self.loss, settings.schedules, self.training.max_epochs)
-        self.miner = build_miner(settings, num_classes, task.embedding_size)
+        self.loss = build_loss(filled, num_classes, task.embedding_size).to(device)
+        self.scheduled = ScheduledValues(self.loss, filled.schedules, self.training.max_epochs)
+        self.miner = build_miner(filled, num_classes, task.embedding_size)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
-        self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
+        self.optimizers = build_optimizers(self.network, self.loss, filled, self.training)
         self._rates = {
             name: [float(group["lr"]) for group in optimizer.param_groups]
             for name, optimizer in self.optimizers.items()
@@ -73,7 +73,7 @@ class TrainingModule:
         )
 
     def train(self) -> None:
-        """Enter training mode, with BatchNorm as the protocol has it."""
+        """Enter training mode, with BatchNorm frozen if the protocol says so."""
         self._forward.train()
         if self.training.freeze_batchnorm:
             freeze_batchnorm(self.network.trunk)
@@ -114,7 +114,7 @@ class TrainingModule:
         return value
 
     def _set_gradients(self, images: Tensor, labels: Tensor) -> Tensor:
-        """The forward pass, the loss, which is returned, and the backward pass."""
+        """Compute the loss and all gradients; return the loss."""
         embeddings = self._embed(images)
         try:
             value = loss_value(self.loss, self.miner, embeddings, labels)
@@ -129,7 +129,7 @@ class TrainingModule:
         return value.detach()
 
     def _captured_step(self) -> CapturedStep:
-        """:meth:`_set_gradients` by a CUDA graph, where that is possible."""
+        """Return :meth:`_set_gradients` as a CUDA graph, if that is possible."""
         parts = {
             "trunk": self.network.trunk,
             "head": self.network.head,
@@ -153,7 +153,7 @@ class TrainingModule:
             self.captured.forget()
 
     def remarks(self) -> tuple[str, ...]:
-        """What was not done as asked for."""
+        """Return the options that could not be used, and why."""
         why_not = None if self.captured is None else self.captured.why_not
         return () if why_not is None else (f"no CUDA graph, since {why_not}",)
 
@@ -167,7 +167,7 @@ class TrainingModule:
 
     @torch.no_grad()
     def see(self, images: Tensor, labels: Tensor) -> None:
-        """Take one batch into the statistics of BatchNorms, those of the loss too; as `step`."""
+        """Update the statistics of BatchNorms with a batch, also those of the loss."""
         embeddings = self._embed(images)
         if keeps_statistics(self.loss):
             self.loss(embeddings, labels)
@@ -180,7 +180,7 @@ class TrainingModule:
         self.scaler.update()
 
     def _clip(self) -> None:
-        """Bound the gradient of the network; that of the loss is left alone."""
+        """Clip the gradient of the network, but not that of the loss."""
         value, norm = self.training.gradient_clip, self.training.gradient_clip_norm
         if value is None and norm is None:
             return
@@ -195,10 +195,10 @@ class TrainingModule:
             torch.nn.utils.clip_grad_norm_(bounded, norm)
 
     def autocast(self) -> torch.autocast:
-        """The precision of the network's forward pass."""
+        """Return a context with the precision of the network's forward pass."""
         return autocast(self.device, self.training.autocast)
 
-    def enter_second_phase(self, second: SecondPhaseSettings | None) -> None:
+    def enter_second_phase(self, second: FilledSecondPhase | None) -> None:
         """Change the loss's values and the learning rates."""
         if second is None:
             return
@@ -211,7 +211,7 @@ class TrainingModule:
                 group["lr"] *= factor
 
     def state_dict(self) -> dict[str, Any]:
-        """All that was learned, and the optimisers' state."""
+        """Return the state of the network, the loss and the optimisers."""
         return {
             "network": self.network.state_dict(),
             "loss": self.loss.state_dict(),
@@ -231,7 +231,7 @@ class TrainingModule:
 
 
 def keeps_statistics(loss: nn.Module) -> bool:
-    """Whether a loss normalises batches, so that seeing some changes it."""
+    """Whether a loss keeps statistics of batches."""
     return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
 
 
@@ -250,7 +250,7 @@ def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:
 def loss_value(
     loss: nn.Module, miner: nn.Module | None, embeddings: Tensor, labels: Tensor
 ) -> Tensor:
-    """The scalar loss of a batch, through the miner if there is one.
+    """Return the scalar loss of a batch, through the miner if there is one.
 
     Raises:
         UsageError: the loss is not a scalar tensor that depends on the embeddings.

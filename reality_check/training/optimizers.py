@@ -16,17 +16,17 @@ from reality_check.config.classes import (
 )
 from reality_check.config.training import Optimizer, Training
 from reality_check.models.network import Network
-from reality_check.training.methods import LOSS_PART, MethodSettings
+from reality_check.training.methods import LOSS_PART, FilledMethod
 from reality_check.utils.errors import UsageError
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimisers as one: either all of them take a step, or float16 overflowed somewhere.
+    """Several optimisers as one: all of them take a step, or none after an overflow of float16.
 
-    To look for that makes the host wait, and a GradScaler looks once for each optimiser.
+    A GradScaler looks for overflows once for each optimiser, and the host waits for it.
 
     Attributes:
-        active: those that take the next step.
+        active: the optimisers that take the next step.
     """
 
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
@@ -35,20 +35,20 @@ class Together(torch.optim.Optimizer):
         super().__init__([p for group in groups for p in group["params"]], {})
 
     def step(self, closure: Any = None) -> Any:
-        """Take a step with each."""
+        """Take a step with each active optimiser."""
         for optimizer in self.active:
             optimizer.step()
 
 
 def build_optimizers(
-    network: Network, loss: nn.Module, settings: MethodSettings, training: Training
+    network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
     """Return the optimisers of trunk, embedder and, if it has parameters, of the loss."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
         "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
-        "loss": (loss, configs.loss, settings.loss_weight_decay),
+        "loss": (loss, configs.loss, filled.loss_weight_decay),
     }
     built = {}
     for name, (module, config, decay) in parts.items():
@@ -56,20 +56,20 @@ def build_optimizers(
         if parameters:
             groups = [{"params": parameters}]
             if name == "loss":
-                groups = _groups_of_loss(loss, parameters, settings)
+                groups = _groups_of_loss(loss, parameters, filled)
             try:
-                built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
+                built[name] = _optimizer(config, groups, filled.learning_rates[name], decay)
             except UsageError as error:
                 raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
     return built
 
 
 def _groups_of_loss(
-    loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
+    loss: nn.Module, parameters: list[nn.Parameter], filled: FilledMethod
 ) -> list[dict[str, Any]]:
-    """The parameters of a loss; those with a learning rate of their own in groups of their own."""
+    """Return the parameters of a loss in groups with their own learning rates, and the rest."""
     groups: list[dict[str, Any]] = []
-    for key, rate in settings.learning_rates.items():
+    for key, rate in filled.learning_rates.items():
         if not key.startswith(LOSS_PART):
             continue
         name = key.removeprefix(LOSS_PART)

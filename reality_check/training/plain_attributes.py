@@ -1,4 +1,4 @@
-"""State of losses and miners in plain attributes, of which their ``state_dict`` knows nothing.
+"""State of losses and miners in plain attributes, which their ``state_dict`` lacks.
 
 PML's cross-batch memory, for example, counts in a plain number how far its queue is filled.
 """
@@ -32,8 +32,8 @@ class PlainAttributes:
     as the name of a device) is not carried to another one.
 
     Args:
-        owners: by a name of their own; None stands for nobody.
-        device: where tensors go that were not in main memory.
+        owners: objects by name; None is left out.
+        device: of the tensors that were not in main memory.
     """
 
     def __init__(self, owners: Mapping[str, Any], device: torch.device) -> None:
@@ -48,7 +48,7 @@ class PlainAttributes:
         }
 
     def state_dict(self) -> State:
-        """What has changed, as plain data of its own."""
+        """Return the changed attributes, as copies."""
         return {
             key: {
                 name: checkpoints.clone(value)
@@ -59,7 +59,7 @@ class PlainAttributes:
         }
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """The inverse of :meth:`state_dict`; what is not in the state is as it was at first."""
+        """Load a state; attributes that it lacks get their first values."""
         for key, part in self._parts.items():
             wanted = {**self._first[key], **state.get(key, {})}
             current = _attributes(part)
@@ -93,13 +93,13 @@ def _attributes(part: Any) -> dict[str, Any]:
 
 
 def _is_taken(part: Any, name: str) -> bool:
-    """Whether something that is not plain, such as a parameter, has that name by now."""
-    places = ("__dict__", "_parameters", "_buffers", "_modules")
-    return any(name in getattr(part, place, ()) for place in places)
+    """Whether a value that is not plain, such as a parameter, has that name now."""
+    namespaces = ("__dict__", "_parameters", "_buffers", "_modules")
+    return any(name in getattr(part, namespace, ()) for namespace in namespaces)
 
 
 def _packed(value: Any) -> Any:
-    """What can be loaded without running code; a dictionary in it names what it stands for."""
+    """Return a value that can be loaded without running code; dictionaries in it name its kind."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, Tensor):
@@ -134,13 +134,15 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
     return {key: _unpacked(element, device) for key, element in content.items()}
 
 
-def _same(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
+def _same(first: Any, second: Any) -> bool:
+    if type(first) is not type(second):
         return False
-    if isinstance(one, Tensor):
-        return one.dtype == other.dtype and one.device == other.device and torch.equal(one, other)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other)
+    if isinstance(first, Tensor):
+        alike = first.dtype == second.dtype and first.device == second.device
+        return alike and torch.equal(first, second)
+    if isinstance(first, list | tuple):
+        return len(first) == len(second) and all(map(_same, first, second))
+    if isinstance(first, dict):
+        same_keys = first.keys() == second.keys()
+        return same_keys and all(_same(first[key], second[key]) for key in first)
+    return bool(first == second)

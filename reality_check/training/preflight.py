@@ -1,4 +1,4 @@
-"""Checks that need no training: does the data fit, do the losses run."""
+"""Checks without a training: whether the data fit, and whether the losses run."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from reality_check.config.training import Training
 from reality_check.config.values import Choices, Searched, ends_of
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.data.pairs import read_pairs
-from reality_check.evaluation.metrics import Sample, own_metric
+from reality_check.evaluation.scoring import Sample, own_metric
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
 from reality_check.training.methods import (
-    MethodSettings,
+    FilledMethod,
     build_loss,
     build_miner,
     check_start,
     check_warm_start,
     enter_second_phase,
-    fill_settings,
+    fill_method,
     middles,
     search_space,
 )
@@ -50,7 +50,7 @@ from reality_check.utils.errors import UsageError, users_code
 _IN_A_RANDOM_BATCH = 2
 #: Classes of the toy test set that own metrics are tried on, and embeddings of each.
 _TOY_CLASSES, _TOY_EACH = 8, 4
-#: What the names of searched learning rates begin with: no loss depends on them.
+#: Prefix of the searched learning rates, on which no loss depends.
 _RATES = "learning_rates."
 #: The most pairs of choices that are tried.
 _FEW = 64
@@ -58,7 +58,7 @@ _FEW = 64
 
 @dataclass(frozen=True)
 class LossCheck:
-    """What one forward and backward pass of a method showed, in float32 as training is.
+    """The outcome of a forward and a backward pass of a method in float32.
 
     Attributes:
         parameters: names and shapes of the loss's own parameters.
@@ -72,10 +72,10 @@ class LossCheck:
 
 
 def check_loss(experiment: Experiment, method: Method, num_classes: int | None = None) -> LossCheck:
-    """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
+    """Run a method's loss forward and backward on random embeddings, labelled as a batch.
 
-    With the middles of what is searched, whose outcome is returned; with all :func:`changes`; and
-    at the width of a final network.
+    Returns the outcome with the middles of the searched parameters; all :func:`changes` and the
+    width of a final network are tried too.
 
     Args:
         num_classes: that the loss is built for; None: those of the batch.
@@ -85,35 +85,35 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     """
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
-    space, found = search_space(method, protocol, model), []
+    space, checks = search_space(method, protocol, model), []
     sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
         with _naming(method, change):
-            settings = fill_settings(method, protocol, middles(space) | change, model)
+            filled = fill_method(method, protocol, middles(space) | change, model)
             for width in sizes if not change else [size]:
-                found.append(_run_once(experiment, method, settings, width, num_classes))
+                checks.append(_run_once(experiment, method, filled, width, num_classes))
             # At the ends of a range, random embeddings may well be too far apart for a gradient.
             chosen = change and all(isinstance(space[name], Choices) for name in change)
-            if chosen and found[-1].problem and not found[0].problem:
-                raise UsageError(found[-1].problem)
-    return found[0]
+            if chosen and checks[-1].problem and not checks[0].problem:
+                raise UsageError(checks[-1].problem)
+    return checks[0]
 
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
-    """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
+    """Return what to try instead of the middles: each end, each choice, few pairs of choices."""
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
-        one | other
-        for one, other in itertools.combinations(single, 2)
-        if len(choices & {*one, *other}) == 2
+        first | second
+        for first, second in itertools.combinations(single, 2)
+        if len(choices & {*first, *second}) == 2
     ]
     return [{}, *single, *(pairs if len(pairs) <= _FEW else [])]
 
 
 @contextlib.contextmanager
 def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
-    """Have mistakes name the method, and the searched values that are not at their middles."""
+    """Add the method and the searched values that are not at their middles to errors."""
     what = f"method {method.name!r}"
     try:
         with users_code(what):
@@ -128,7 +128,7 @@ def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
 def _run_once(
     experiment: Experiment,
     method: Method,
-    settings: MethodSettings,
+    filled: FilledMethod,
     size: int,
     num_classes: int | None,
 ) -> LossCheck:
@@ -136,9 +136,9 @@ def _run_once(
     torch.manual_seed(0)
     each = method.samples_per_class or _IN_A_RANDOM_BATCH
     classes = max(training.batch_size // each, 1)
-    # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
+    # A softmax needs at least two classes, even where a batch has only one.
     of_loss = max(num_classes or 2, classes, 2)
-    loss, miner = build_loss(settings, of_loss, size), build_miner(settings, of_loss, size)
+    loss, miner = build_loss(filled, of_loss, size), build_miner(filled, of_loss, size)
     spread = torch.linspace(0, of_loss - 1, classes).round().long()
     labels = spread.repeat_interleave(each)
     leaf = torch.randn(classes * each, size).requires_grad_()
@@ -150,11 +150,11 @@ def _run_once(
         # As in training, the embeddings are no leaf: losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
-    scheduled = ScheduledValues(loss, settings.schedules, training.max_epochs)
+    scheduled = ScheduledValues(loss, filled.schedules, training.max_epochs)
     for epoch in (0, training.max_epochs):
         scheduled.set(epoch, 1)
-    if settings.second_phase is not None:
-        enter_second_phase(loss, settings.second_phase)
+    if filled.second_phase is not None:
+        enter_second_phase(loss, filled.second_phase)
     return _loss_check(method, loss, leaf, value)
 
 
@@ -207,7 +207,7 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
 
 
 def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
-    """A class of one image is no query; where a part has no other classes, nothing is measured."""
+    """Make sure that every part has a class of several images: one image is no query."""
     sizes = np.bincount(dataset.labels)
     parts = {f"validation of fold {n}": fold.validation for n, fold in enumerate(splits.folds)}
     for name, classes in {**parts, "test": splits.test}.items():
@@ -252,7 +252,7 @@ def check_column(name: str) -> None:
 
 
 def check_starts(experiment: Experiment) -> None:
-    """Make sure that every search that starts from another one's winner can."""
+    """Make sure that searches can start from their given trials or another method's winner."""
     for method in experiment.methods:
         if method.warm_start is not None:
             model = experiment.model_of(method)
@@ -276,26 +276,26 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
         for change in reversed(changes(searched)):
-            filled = model.filled(middles(searched) | change)
-            network = build_network(filled, shape, size, seed=0)
+            fixed_model = model.filled(middles(searched) | change)
+            network = build_network(fixed_model, shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(filled, shape, size * protocol.split.folds, seed=0)
+            build_network(fixed_model, shape, size * protocol.split.folds, seed=0)
         for method in methods:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
             for change in changes(space):
                 with _naming(method, change):
-                    settings = fill_settings(method, protocol, middles(space) | change, model)
-                    loss = build_loss(settings, classes, size)
+                    filled = fill_method(method, protocol, middles(space) | change, model)
+                    loss = build_loss(filled, classes, size)
                     _check_retrieved(loss, network)
-                    check_first_values(settings, network, loss, training)
-                    build_optimizers(network, loss, settings, training)
+                    check_first_values(filled, network, loss, training)
+                    build_optimizers(network, loss, filled, training)
 
 
 def _check_trunk_rate(
     method: Method, model: Model, network: Network, space: Mapping[str, Searched]
 ) -> None:
-    """A rate that changes nothing would be one more parameter to search."""
+    """Refuse to search the learning rate of a trunk without parameters."""
     if "learning_rates.trunk" in space and not any(True for _ in network.trunk.parameters()):
         raise UsageError(
             f"method {method.name!r}: the learning rate of the trunk is searched, but "
@@ -304,7 +304,7 @@ def _check_trunk_rate(
 
 
 def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
-    """Make sure that the network gives what a batch-normalising loss compares with its classes."""
+    """Make sure that a batch-normalising loss gets embeddings that the network returns."""
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
             continue
@@ -326,7 +326,7 @@ def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
 
 
 def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
-    """The different pairs of network and training, each with its methods."""
+    """Return the different pairs of model and training, each with its methods."""
     groups: list[tuple[Model, Training, list[Method]]] = []
     for method in experiment.methods:
         model, training = experiment.model_of(method), experiment.training_of(method)
@@ -339,8 +339,9 @@ def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[M
 
 
 def with_trials(experiment: Experiment) -> Experiment:
-    """The same with the trials of each method, where they are counted by what it searches."""
-    each, protocol = experiment.protocol.search.trials_per_parameter, experiment.protocol
+    """Return the experiment with the trials of each method, if they depend on what it searches."""
+    protocol = experiment.protocol
+    each = protocol.search.trials_per_parameter
     if each is None:
         return experiment
     methods = []

@@ -1,4 +1,4 @@
-"""An experiment with all that its YAML refers to: images, splits, and each method resolved once."""
+"""An experiment with its images, splits and resolved methods."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from reality_check.data.sanity import copies
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import input_shape
-from reality_check.training.methods import MethodSettings, fill_settings
+from reality_check.training.methods import FilledMethod, fill_method
 from reality_check.utils.errors import UsageError
 
 
 @dataclass(frozen=True)
 class PreparedMethod:
-    """A method with the model and the training that are its own or the experiment's."""
+    """A method with its model and training, or those of the experiment."""
 
     method: Method
     model: Model
@@ -37,24 +37,24 @@ class PreparedMethod:
 
     @property
     def name(self) -> str:
-        """Of the method."""
+        """The name of the method."""
         return self.method.name
 
     def networks(self, stage: Stage) -> int:
-        """How many networks a trial trains."""
+        """Return how many networks a trial trains."""
         return 1 if stage is Stage.FINAL else self.protocol.split.folds
 
     def embedding_size(self, stage: Stage) -> int:
-        """Of a network: the final one is as wide as the ensemble."""
+        """Return the embedding size of a network; the final one is as wide as the ensemble."""
         return self.training.embedding_size * self.protocol.split.folds // self.networks(stage)
 
-    def settings(self, params: Mapping[str, Any]) -> MethodSettings:
-        """The method with its sampled values."""
-        return fill_settings(self.method, self.protocol, params, self.model)
+    def filled(self, params: Mapping[str, Any]) -> FilledMethod:
+        """Return the method with its sampled values filled in."""
+        return fill_method(self.method, self.protocol, params, self.model)
 
 
 class PreparedExperiment:
-    """An experiment, its images and its methods; each thing is made when it is first used."""
+    """An experiment with its images and methods, each created when it is first used."""
 
     def __init__(self, experiment: Experiment, dataset: SampleSet | None = None) -> None:
         self.experiment = experiment
@@ -74,22 +74,22 @@ class PreparedExperiment:
 
     @functools.cached_property
     def test_set(self) -> SampleSet:
-        """The test classes. Only scoring is handed them."""
+        """The test classes, which only scoring gets."""
         return self.dataset.subset(self.splits.test)
 
     @functools.cached_property
     def device(self) -> torch.device:
-        """Where this process trains."""
+        """The device of this process."""
         return pick_device(self.experiment.device)
 
     @functools.cached_property
     def _methods(self) -> dict[str, PreparedMethod]:
         experiment = self.experiment
         return {
-            one.name: PreparedMethod(
-                one, experiment.model_of(one), experiment.training_of(one), self.protocol
+            method.name: PreparedMethod(
+                method, experiment.model_of(method), experiment.training_of(method), self.protocol
             )
-            for one in experiment.methods
+            for method in experiment.methods
         }
 
     def method(self, name: str) -> PreparedMethod:
@@ -97,12 +97,14 @@ class PreparedExperiment:
         return self._methods[name]
 
     def trained_parameters(self) -> dict[str, int]:
-        """By method, the parameters of one fold's network that a training changes.
+        """Return the number of trained parameters of a fold's network, by method.
 
-        Where the size of the head is searched, those of its default.
+        If the size of the head is searched, that of its default.
         """
-        counts: dict[str, tuple[int, int]] = {}  # of trunk and embedder: methods share networks
-        found = {}
+        counts: dict[
+            str, tuple[int, int]
+        ] = {}  # of trunk and embedder, since methods share networks
+        parameters = {}
         for name, method in self._methods.items():
             model, training = method.model.filled({}), method.training
             shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
@@ -112,15 +114,15 @@ class PreparedExperiment:
                 counts[key] = _count(network.trunk), _count(network.embedder)
             rate = method.method.learning_rates.trunk
             rate = training.optimizers.trunk.lr if rate is None else rate
-            found[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
-        return found
+            parameters[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
+        return parameters
 
     def input_shape(self, method: str) -> InputShape:
-        """What that method's networks get of a sample."""
+        """Return the shape of a sample for that method's networks."""
         return input_shape(self.dataset, self._methods[method].training.augmentation)
 
     def describe_inputs(self) -> dict[str, Any]:
-        """By method, :meth:`input_shape` as plain data: a network is loaded without the images."""
+        """Return every :meth:`input_shape` as plain data, to load networks without the images."""
         shapes = {name: self.input_shape(name) for name in self._methods}
         return {
             name: [list(shape.sizes), str(shape.dtype).removeprefix("torch.")]
@@ -130,9 +132,10 @@ class PreparedExperiment:
         }
 
     def describe_data(self, device: str | None = None) -> dict[str, Any]:
-        """What the report says of the data, so that it needs none later.
+        """Return the facts about the data that a report needs.
 
-        Where others train, the caller says on what ``device``.
+        Args:
+            device: of the workers, if this process does not train.
         """
         dataset, splits, test = self.dataset, self.splits, self.test_set
         shape = input_shape(dataset, self.protocol.training.augmentation)
@@ -157,7 +160,7 @@ class PreparedExperiment:
 
 
 def described_input(plain: Sequence[Any]) -> InputShape:
-    """What :meth:`PreparedExperiment.describe_inputs` described."""
+    """Return the shape that :meth:`PreparedExperiment.describe_inputs` described."""
     if isinstance(plain[0], list):
         return TensorShape(tuple(plain[0]), getattr(torch, plain[1]))
     height, width, channels = plain
@@ -169,7 +172,7 @@ def _count(module: torch.nn.Module) -> int:
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of an experiment; ``auto`` is CUDA where there is one, else the CPU.
+    """Return the device of an experiment; ``auto`` is CUDA if there is a GPU, else the CPU.
 
     Of the processes that train one network together, each has a GPU of its own.
 
@@ -180,27 +183,10 @@ def pick_device(name: str) -> torch.device:
         name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     )
     if device.type == "cuda" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        return _gpu_of_this_rank(name, device)
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
             f"device {name!r} is not here; this machine has {torch.cuda.device_count()} CUDA "
             "devices. Write device: auto or cpu."
         )
     return device
-
-
-def _gpu_of_this_rank(name: str, device: torch.device) -> torch.device:
-    """What torchrun's processes, who know their number on this machine, take for their GPU."""
-    count = torch.cuda.device_count()
-    rank, size = (int(os.environ.get(f"LOCAL_{key}", "0")) for key in ("RANK", "WORLD_SIZE"))
-    if device.index is not None:
-        raise UsageError(
-            f"device {name!r} is one GPU, but the processes that train a network together need one "
-            "each; write device: cuda, and choose them by --devices."
-        )
-    if rank >= count:
-        raise UsageError(
-            f"{max(size, rank + 1)} processes train each network together, but this machine has "
-            f"{count} GPUs; write --processes-per-network {count}, or device: cpu."
-        )
-    return torch.device("cuda", rank)

@@ -1,4 +1,4 @@
-"""All that touches record-keeper in a training: CSV and SQLite as PML's own hooks write them.
+"""The curves of a training, as CSV and SQLite in the layout of PML's hooks.
 
 A fold run's folder has the groups of ``pytorch_metric_learning.utils.logging_presets``, so that a
 ``HookContainer`` reads its histories: accuracies of the validation classes, the loss, and what the
@@ -28,15 +28,16 @@ from torch import nn
 
 #: Between two writes of the files, at least.
 _SAVE_SECONDS = 5.0
-_TOLD = (BaseMetricLossFunction, BaseMiner)
+#: Inside of a loss or a miner, the modules whose attributes are recorded.
+_RECORDED = (BaseMetricLossFunction, BaseMiner)
 #: The group of the losses, as PML's trainers name it.
 LOSSES = "loss_histories"
 
 
 def accuracies_group(normalized: bool, split: str = "val") -> str:
-    """The group that PML's ``GlobalEmbeddingSpaceTester`` has for the accuracies of a split."""
-    unit = "_normalized" if normalized else ""
-    return f"accuracies{unit}_GlobalEmbeddingSpaceTester_level_0_{split.upper()}_vs_self"
+    """Return the group of PML's ``GlobalEmbeddingSpaceTester`` for the accuracies of a split."""
+    suffix = "_normalized" if normalized else ""
+    return f"accuracies{suffix}_GlobalEmbeddingSpaceTester_level_0_{split.upper()}_vs_self"
 
 
 class FoldRecords:
@@ -66,7 +67,7 @@ class FoldRecords:
         self._primary, self._sign = primary, sign
         self._best = (-1, -math.inf)
         for row in history:
-            self._put(row)
+            self._add(row)
         self._unsaved = bool(history)
         self.save()
 
@@ -75,32 +76,32 @@ class FoldRecords:
 
         The files are some seconds behind: writing them takes as long as evaluating a head.
         """
-        self._put(row)
+        self._add(row)
         self._unsaved = True
         if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self.save()
 
     def discard(self) -> None:
-        """Forget what is not written yet."""
+        """Drop the rows that have not been written."""
         self._unsaved = False
 
     def save(self) -> None:
-        """Write what is not written yet."""
+        """Write the rows that have not been written."""
         if self._unsaved:
             self._keeper.save_records()
         self._unsaved, self._saved_at = False, time.monotonic()
 
-    def _put(self, row: Mapping[str, Any]) -> None:
+    def _add(self, row: Mapping[str, Any]) -> None:
         step = row["step"]
         metrics = {
             name: value
             for name, value in row.items()
             if name not in ("epoch", "step", "phase", "loss", "attributes")
         }
-        found = metrics[self._primary]
-        is_better = self._sign * found > self._sign * self._best[1]
+        value = metrics[self._primary]
+        is_better = self._sign * value > self._sign * self._best[1]
         if step < 0 or self._best[0] < 0 or is_better:
-            self._best = step, found
+            self._best = step, value
         accuracies = {f"{name}_level0": value for name, value in metrics.items()}
         best = {"best_epoch": self._best[0], "best_accuracy": self._best[1]}
         groups = {self._group: {"epoch": step, "phase": row["phase"], **accuracies, **best}}
@@ -111,7 +112,7 @@ class FoldRecords:
 
 
 def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, float]]:
-    """What a loss, a miner and the losses inside of them list in PML's ``_record_these``.
+    """Return what a loss, a miner and their inner losses list in PML's ``_record_these``.
 
     Distances, reducers and regularizers too, where they collect statistics: else it is constants.
 
@@ -120,13 +121,13 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
         ``miner_TripletMarginMiner`` with ``num_triplets``. Statistics that cost time
         (``_record_these_stats``) are there where PML's ``COLLECT_STATS`` is on.
     """
-    found, seen = _Numbers(), set()
+    numbers, seen = _Numbers(), set()
     names = list_of_recordable_attributes_list_names()
-    keeper = RecordKeeper(record_writer=found, attributes_to_search_for=names)
+    keeper = RecordKeeper(record_writer=numbers, attributes_to_search_for=names)
 
     def visit(module: nn.Module, name: str, parent: str = "") -> None:
         seen.add(module)
-        if not parent or isinstance(module, _TOLD) or getattr(module, "collect_stats", False):
+        if not parent or isinstance(module, _RECORDED) or getattr(module, "collect_stats", False):
             keeper.update_records({name: module}, 0, parent_name=parent)
         inside = f"{keeper.get_record_name(name, module)}__modules"  # as its hooks call them
         for inner, child in module.named_children():
@@ -136,11 +137,11 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
     visit(loss, "loss")
     if isinstance(miner, nn.Module):
         visit(miner, "miner")
-    return {keeper.hash_map.get(group, group): values for group, values in found.groups.items()}
+    return {keeper.hash_map.get(group, group): values for group, values in numbers.groups.items()}
 
 
 class _Numbers:
-    """Stands in for record-keeper's writer: keeps numbers, and no vectors or texts."""
+    """Replaces record-keeper's writer: keeps numbers, but no vectors or texts."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Numbers that change over a training: their factor in each iteration, as pure functions."""
+"""Schedules of learning rates and of values of a loss: their factors in each iteration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reality_check.training.methods import current_value, set_values
 def rate_factor(
     schedule: Schedule, iteration: int, iterations_per_epoch: int, max_epochs: int
 ) -> float:
-    """What every learning rate is multiplied by in an iteration.
+    """Return the factor of every learning rate in an iteration.
 
     Args:
         iteration: 0-based, counted from the start of the training.
@@ -30,7 +30,7 @@ def rate_factor(
 def value_factor(
     schedule: ValueSchedule, iteration: int, iterations_per_epoch: int, max_epochs: int
 ) -> float:
-    """What a value of the loss is multiplied by in an iteration; arguments as above.
+    """Return the factor of a value of the loss in an iteration; arguments as above.
 
     Args:
         iteration: 0-based, of those that the current weights have seen.
@@ -69,7 +69,7 @@ class ScheduledValues:
         return bool(self._schedules)
 
     def set(self, iteration: int, iterations_per_epoch: int) -> None:
-        """Give the loss the values of an iteration."""
+        """Set the values of an iteration in the loss."""
         values = {
             name: self._first[name]
             * value_factor(schedule, iteration, iterations_per_epoch, self._max_epochs)
@@ -80,7 +80,7 @@ class ScheduledValues:
             self._now = values
 
     def forget(self) -> None:
-        """Forget the values that were set: something else, such as a checkpoint, has set others."""
+        """Forget the current values, since a checkpoint may have set others."""
         self._now = {}
 
 
@@ -110,6 +110,6 @@ def _steps(schedule: Schedule | ValueSchedule, epochs: float) -> int:
 
 
 def _fall(kind: str, share: float) -> float:
-    """From 1 to 0 while the share of the time goes from 0 to 1: along a line or a cosine."""
+    """Return a value that falls from 1 to 0 with the share of the time, by a line or a cosine."""
     left = 1 - min(share, 1.0)
     return (1 - math.cos(math.pi * left)) / 2 if kind == "cosine" else left

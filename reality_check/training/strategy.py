@@ -16,7 +16,7 @@ BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 
 class Strategy:
-    """One process alone. :class:`DistributedStrategy` does the same for several."""
+    """One process; :class:`DistributedStrategy` does the same with several."""
 
     rank = 0
     size = 1
@@ -27,27 +27,27 @@ class Strategy:
         return self.rank == 0
 
     def broadcast(self, value: T) -> T:
-        """The main process's value, on all processes."""
+        """Return the main process's value, on all processes."""
         return value
 
     def local_batch_slice(self, count: int) -> slice:
-        """Which of ``count`` rows of a batch are this process's."""
+        """Return which of ``count`` rows of a batch belong to this process."""
         return slice(0, count)
 
     def gather_rows(self, own: Tensor) -> Tensor:
-        """The rows of all processes, one after the other."""
+        """Return the rows of all processes, concatenated."""
         return own
 
     def gather_with_gradient(self, own: Tensor) -> Tensor:
-        """As :meth:`gather_rows`, with the gradient of the full batch for this process's rows."""
+        """Return :meth:`gather_rows`, with the full batch's gradient for this process's rows."""
         return own
 
     def parallel(self, network: nn.Module) -> nn.Module:
-        """The network, with gradients averaged over the processes."""
+        """Return the network, with gradients averaged over the processes."""
         return network
 
     def check_statistics(self, network: nn.Module) -> None:
-        """Refuse a network, in training mode, that this strategy cannot train like one process."""
+        """Refuse a network in training mode that this strategy cannot train like one process."""
 
 
 class DistributedStrategy(Strategy):
@@ -63,13 +63,13 @@ class DistributedStrategy(Strategy):
         self.size = distributed.get_world_size()
 
     def broadcast(self, value: T) -> T:
-        """The main process's value, on all processes; plain data."""
+        """Return the main process's value, on all processes; it must be plain data."""
         box: list[Any] = [value]
         distributed.broadcast_object_list(box, src=0)
         return box[0]
 
     def local_batch_slice(self, count: int) -> slice:
-        """The rank's part of a batch."""
+        """Return the rank's part of a batch."""
         if count % self.size:
             raise UsageError(
                 f"batch_size={count} cannot be divided among {self.size} processes; write a "
@@ -79,17 +79,17 @@ class DistributedStrategy(Strategy):
         return slice(self.rank * part, (self.rank + 1) * part)
 
     def gather_rows(self, own: Tensor) -> Tensor:
-        """The rows of all processes in the order of their ranks; numbers of rows may differ."""
+        """Return the rows of all processes in the order of ranks; their numbers may differ."""
         boxes: list[Any] = [None] * self.size
         distributed.all_gather_object(boxes, own.detach().cpu())
         return torch.cat(boxes).to(own.device)
 
     def gather_with_gradient(self, own: Tensor) -> Tensor:
-        """Embeddings of the full batch, see :class:`pml_extensions.distributed`."""
+        """Return embeddings of the full batch, see :class:`pml_extensions.distributed`."""
         return gather_embeddings(own)
 
     def parallel(self, network: nn.Module) -> nn.Module:
-        """DistributedDataParallel around the network.
+        """Return the network in DistributedDataParallel.
 
         BatchNorm takes its statistics from the full batch (SyncBatchNorm, which needs CUDA).
         """
@@ -101,7 +101,7 @@ class DistributedStrategy(Strategy):
             return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
 
     def check_statistics(self, network: nn.Module) -> None:
-        """Refuse BatchNorm in training mode whose statistics would be of a part of the batch."""
+        """Refuse BatchNorm in training mode that would take statistics from a part of the batch."""
         learns = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
         if learns and not next(network.parameters()).is_cuda:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""One fold run: train one network with one loss on one set of classes, and keep the best.
+"""The trainer of a fold run: trains a network with a loss on some classes, and keeps the best.
 
 Knows nothing of Optuna, of other folds or of test classes. A fold run that was killed continues
 from its last checkpoint; on a CPU its result is then bit-identical to an uninterrupted one.
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from pml_extensions.functional import allow_tf32
 from reality_check.config.metrics import METRICS, SELECTS_ON_TEST
 from reality_check.data.sample_set import SampleSet
-from reality_check.evaluation.metrics import Diverged, embed, evaluate
+from reality_check.evaluation.scoring import Diverged, embed, evaluate
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.training.batches import Batches
 from reality_check.training.first_values import fit_first_values
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.fold_checkpoints import FoldCheckpoints, State
+from reality_check.training.fold_progress import FoldProgress
 from reality_check.training.module import TrainingModule
 from reality_check.training.plain_attributes import PlainAttributes
-from reality_check.training.progress import FoldProgress
 from reality_check.training.records import FoldRecords, recordable_attributes
 from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
@@ -38,7 +38,7 @@ class Trainer:
     """Trains one network. Create it and call :meth:`run`; the folder holds all its state.
 
     Args:
-        task: what to do.
+        task: see :class:`FoldTask`.
         train: the training classes, labelled 0..C-1.
         validation: the validation classes; ``None`` if and only if ``task.fixed_epochs`` is given.
         folder: of this fold run: its checkpoints (see :class:`FoldCheckpoints`) and ``records/``.
@@ -77,7 +77,7 @@ class Trainer:
         self._renew_lease = renew_lease
 
     def run(self) -> FoldResult:
-        """Train to the end, from wherever the folder's checkpoint stands.
+        """Train to the end, from the folder's checkpoint if it has one.
 
         A damaged checkpoint is removed, with a warning, and the one before it is used; if that
         is damaged too, or if ``model.pt`` of a finished run is, the training starts over.
@@ -118,7 +118,7 @@ class Trainer:
                 self.records.save()
 
     def build(self) -> None:
-        """Build everything that learns and everything that batches come from."""
+        """Build the network, the loss and the batches."""
         task, training = self.task, self.task.training
         shape = input_shape(self.train_set, training.augmentation)
         classes = self.train_set.num_classes
@@ -132,7 +132,7 @@ class Trainer:
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
         )
-        self.batches.tell_classes_per_step(self.loss)
+        self.batches.set_classes_per_step(self.loss)
         if self.validation is not None:
             self.validation_images = Pipeline(self.validation, augmentation, shape, self.device)
         self.progress = FoldProgress(task)
@@ -160,7 +160,7 @@ class Trainer:
         self.progress.count_epoch(time.perf_counter() - started)
 
     def train_steps(self, count: int) -> float:
-        """Take some steps and return the mean of their losses.
+        """Take ``count`` steps and return the mean of their losses.
 
         Raises:
             Diverged: a loss is not finite. On a CPU this is seen at once; elsewhere after the last
@@ -212,7 +212,7 @@ class Trainer:
     # -- evaluation -------------------------------------------------------------------------
 
     def _evaluate_untrained(self) -> None:
-        """Epoch -1 is the trunk without embedder, epoch 0 the untrained network."""
+        """Evaluate the trunk without embedder as epoch -1, and the untrained network as epoch 0."""
         if self.validation is None:
             return
         for epoch, forward in ((-1, self.network.features), (0, self.network)):
@@ -220,7 +220,7 @@ class Trainer:
             self._record()
 
     def _evaluate(self) -> None:
-        """Evaluate the network as it is now; keep its state if it is the best so far."""
+        """Evaluate the network, and keep its state if it is the best so far."""
         if self.validation is None:
             return
         started = time.perf_counter()
@@ -232,7 +232,7 @@ class Trainer:
             self.checkpoints.best = checkpoints.clone(self._state())
 
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Validation metrics, in the method's own geometry."""
+        """Return the validation metrics, in the method's own geometry."""
         assert self.validation is not None
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
         with self.module.autocast():
@@ -264,7 +264,7 @@ class Trainer:
     # -- state ------------------------------------------------------------------------------
 
     def _state(self) -> State:
-        """All that a run continues from."""
+        """Return the state from which a run continues."""
         return {
             "finished": False,
             "task": self.task.fingerprint(),
@@ -288,7 +288,7 @@ class Trainer:
         checkpoints.restore_random_states(state["random"], self.device)
 
     def _best_state(self) -> State:
-        """The state with the best validation value of this phase."""
+        """Return the state with the best validation value of this phase."""
         assert self.checkpoints.best is not None, "every phase ends with an evaluation"
         return self.checkpoints.best
 

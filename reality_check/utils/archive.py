@@ -1,7 +1,7 @@
-"""Sealed archives: a zip of files with their checksums, read so that nothing odd gets through.
+"""Sealed archives: zip files with checksums of their content, validated when they are read.
 
-The checksums tell damage and careless changes; they are no signature: whoever rewrites all of an
-archive can seal it again.
+The checksums detect damage and careless changes; they are no signature, since anybody can seal a
+changed archive again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DAMAGED_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
 
 @dataclass(frozen=True)
 class Archive:
-    """What was sealed.
+    """The content of an archive.
 
     Attributes:
         about: plain data of the caller's.
@@ -65,7 +65,7 @@ def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
 
 
 def unseal(path: Path, schema: str, version: int) -> Archive:
-    """Read an archive, and make sure that it is whole and as it was sealed.
+    """Read an archive and check that it is complete and unchanged.
 
     Args:
         schema: what ``about["schema"]`` must be.

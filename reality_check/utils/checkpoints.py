@@ -37,8 +37,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
 def load(path: Path) -> dict[str, Any] | None:
     """Read a checkpoint (tensors and plain data only); ``None`` if there is none.
 
-    All tensors come to lie in main memory: modules and optimisers copy them to where they are
-    needed, and optimisers count their steps there, which on a GPU would halt each of them.
+    All tensors are loaded to main memory: modules and optimisers copy them to their device, and
+    optimisers keep their step counts there, since on a GPU each step would wait for them.
 
     Raises:
         Damaged: the file is not what was written.
@@ -68,7 +68,7 @@ def _seal(body: bytes) -> bytes:
 
 
 def clone(state: Any) -> Any:
-    """A copy of a state whose tensors no later step changes."""
+    """Return a copy of a state, so that later steps do not change its tensors."""
     if isinstance(state, torch.Tensor):
         return state.detach().clone()
     if isinstance(state, dict):
@@ -79,9 +79,9 @@ def clone(state: Any) -> Any:
 
 
 def random_states(device: torch.device) -> dict[str, Any]:
-    """The states of all global generators that losses and miners may draw from.
+    """Return the states of all global generators that losses and miners may draw from.
 
-    Of GPUs, that of ``device`` alone: another machine, or another worker, may have others.
+    Only the GPU ``device`` is included: another machine, or another worker, may have others.
     """
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     version, internal, gauss_next = random.getstate()
@@ -97,7 +97,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
 
 
 def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
-    """The inverse of :func:`random_states`."""
+    """Restore what :func:`random_states` returned."""
     torch.set_rng_state(states["torch"])
     kind, keys, position = states["numpy"]
     has_gauss, gauss = states["numpy_gauss"]

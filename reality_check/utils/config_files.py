@@ -10,13 +10,13 @@ from pathlib import Path
 
 @cache
 def configs_root() -> Path:
-    """The folder of the YAML files that ship with the package."""
+    """Return the folder of the YAML files that ship with the package."""
     installed = Path(str(importlib.resources.files("reality_check"))) / "configs"
     return installed if installed.is_dir() else Path(__file__).parents[2] / "configs"
 
 
 def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
-    """All named YAML files of a group; the user's own win over those of the package."""
+    """Return all named YAML files of a group; the user's own override those of the package."""
     files = dict(shipped_files(group))
     roots = [Path.cwd() / "configs"] + ([beside, beside / "configs"] if beside else [])
     for root in roots:
@@ -27,19 +27,19 @@ def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
 
 @cache
 def shipped_files(group: str) -> Mapping[str, Path]:
-    """The named YAML files of a group that ship with the package."""
+    """Return the named YAML files of a group that ship with the package."""
     return _yaml_files(configs_root() / group)
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file ships with the package, and so is the same as long as a process lives."""
+    """Whether a file ships with the package, and so does not change while a process runs."""
     return path.is_relative_to(configs_root())
 
 
 def paper_files() -> dict[str, Path]:
-    """The experiments of the papers' tables by name, ``papers/PAPER/ITEM``.
+    """Return the experiments of the papers' tables by name, ``papers/PAPER/ITEM``.
 
-    What they share lies in folders below.
+    Files in deeper folders are shared parts, and left out.
     """
     files = config_files("papers")
     return {f"papers/{name}": path for name, path in files.items() if name.count("/") == 1}

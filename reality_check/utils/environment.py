@@ -1,4 +1,4 @@
-"""What an experiment ran with: versions and machine, for the records."""
+"""Versions and machine that an experiment ran with, for its records."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     import torch
 
 _PACKAGES = ("torch", "pytorch-metric-learning", "optuna", "numpy", "faiss-cpu", "pml-extensions")
-#: Where Linux tells the version of NVIDIA's driver.
+#: The file with the version of NVIDIA's driver on Linux.
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def describe_environment() -> dict[str, str]:
-    """Versions of Python and of the packages that decide results, and the machine."""
+    """Return the versions of Python and of the packages that decide results, and the machine."""
     versions = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -31,17 +31,17 @@ def describe_environment() -> dict[str, str]:
 
 
 def describe_gpu(device: torch.device, driver: Path = _DRIVER) -> str:
-    """A CUDA device's name, driver and libraries, for people."""
-    import torch  # only those who have a device need it, which takes a second
+    """Describe a CUDA device in words: its name, driver and libraries."""
+    import torch  # here, because importing it takes a second
 
     try:
-        found = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
+        match = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
     except OSError:
-        found = None
+        match = None
     return ", ".join(
         (
             torch.cuda.get_device_name(device),
-            f"driver {'unknown' if found is None else found[0]}",
+            f"driver {'unknown' if match is None else match[0]}",
             f"CUDA {torch.version.cuda}",
             f"cuDNN {torch.backends.cudnn.version()}",
         )
@@ -49,6 +49,6 @@ def describe_gpu(device: torch.device, driver: Path = _DRIVER) -> str:
 
 
 def split_versions(text: str) -> dict[str, str]:
-    """By name what :func:`describe_environment` says of versions: ``{"Python": "3.11.7", ...}``."""
+    """Parse the versions of :func:`describe_environment`: ``{"Python": "3.11.7", ...}``."""
     pairs = (entry.rpartition(" ") for entry in text.split(", ") if " " in entry)
     return {name: number for name, _, number in pairs}

@@ -30,7 +30,7 @@ class UsageError(Exception):
 
 
 class WorkFailed(Exception):
-    """A unit of work raised an exception: the whole run stops, with the reason."""
+    """A trial or a final training raised an exception: the whole run stops, with the reason."""
 
 
 @contextlib.contextmanager
@@ -52,34 +52,34 @@ def users_code(what: str) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """What an exception says, on one line, with the place in the user's code that it comes from."""
+    """Return an exception's message on one line, with file and line of the user's code."""
     text = one_line(error)
     if isinstance(error, SystemExit):
         text = f"the program is ended by sys.exit({error.code!r})"
     else:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    places = [
-        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
+    lines = [
+        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, number)
+        for frame, number in traceback.walk_tb(error.__traceback__)
     ]
-    places = [place for place in places if place[0] not in _LIBRARIES]
-    if not places:
+    lines = [line for line in lines if line[0] not in _LIBRARIES]
+    if not lines:
         return text
     # The last line of the package that was called, not of the libraries that it calls.
-    _, file, line = [place for place in places if place[0] == places[0][0]][-1]
-    return f"{text} ({file.removeprefix(os.path.join(os.getcwd(), ''))}:{line})"
+    _, file, number = [line for line in lines if line[0] == lines[0][0]][-1]
+    return f"{text} ({file.removeprefix(os.path.join(os.getcwd(), ''))}:{number})"
 
 
 def every(
     calls: Iterable[Callable[[], Returned]], kind: type[Exception] = UsageError
 ) -> list[Returned]:
-    """Make all calls, whatever those before them found, so that all mistakes are told at once.
+    """Make all calls and report the mistakes of all of them at once.
 
     Returns:
-        What they return.
+        Their return values, in order.
 
     Raises:
-        kind: some of them did; a line for each mistake.
+        kind: at least one call raised it; the message has a line for each mistake.
     """
     returned, mistakes = [], []
     for call in calls:
@@ -93,7 +93,7 @@ def every(
 
 
 def at_home(path: str | Path) -> Path:
-    """The path with ``~`` or ``~user`` at its beginning replaced by that home folder.
+    """Return the path with a leading ``~`` or ``~user`` replaced by that home folder.
 
     Raises:
         UsageError: there is no such user.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
-#: Of a worker besides: it was asked to stop; or it failed and could not even write why.
+#: Of workers only: asked to stop; failed without being able to record why.
 STOPPED, UNEXPLAINED = 75, 74
-#: Of a worker one of whose fold processes was killed, as if it had been itself.
+#: Of a worker that had a fold process killed, as if the worker had been killed.
 LOST = 137
 
 #: How `--help` explains them.

@@ -1,4 +1,4 @@
-"""Writing files so that a reader, or a restart, never meets half of one."""
+"""Atomic writes: neither a reader nor a restart ever sees half a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A polite end: a signal asks this process to stop, and it stops where it can resume.
+"""Graceful stops: a signal asks this process to stop where its work can be resumed.
 
-A cluster tells a job shortly before it ends it. The handler only sets a flag; the training polls
-it after every epoch, writes its checkpoint and raises :class:`Stopped`.
+A cluster sends a job a signal shortly before the time limit. The handler only sets a flag; the
+training polls it after every epoch, writes a checkpoint and raises :class:`Stopped`.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def check() -> None:
 
 
 def pause(seconds: float) -> None:
-    """Do nothing for so long, or until this process is asked to stop."""
+    """Sleep for some seconds, or until this process is asked to stop."""
     _requested.wait(seconds)
 
 
 def listen(*signals: int) -> None:
-    """From now on, these signals ask this process to stop. Only in the main thread."""
+    """Let these signals ask this process to stop. Call it in the main thread."""
     for number in signals:
         signal.signal(number, lambda number, frame: request())
     _listening.extend(signals)
@@ -49,7 +49,7 @@ def listen(*signals: int) -> None:
 
 @contextlib.contextmanager
 def heeding(*signals: int) -> Iterator[None]:
-    """Listen to these signals while this is open. Only in the main thread."""
+    """Listen to these signals within the block. Use it in the main thread."""
     before = {number: signal.getsignal(number) for number in signals}
     listen(*signals)
     try:
@@ -61,5 +61,5 @@ def heeding(*signals: int) -> Iterator[None]:
 
 
 def listening() -> tuple[int, ...]:
-    """The signals that ask this process to stop; its child processes are to listen to them too."""
+    """Return the signals that ask this process to stop, for its child processes."""
     return tuple(_listening)

@@ -1,13 +1,11 @@
-"""Whose work it is, told without comparing clocks.
+"""Heartbeats and leases of workers, without comparing the clocks of two machines.
 
-Clocks are set, and those of two machines differ. So no times are compared: whoever monitors others
-notes each heartbeat that it sees and when, by its own monotonic clock, which nobody sets. A
-heartbeat that stays the same for the grace time is stale. The price is that a new monitor has to
-wait that long.
+A monitor remembers each heartbeat and when it first saw it, by its own monotonic clock. A heartbeat
+that has not changed for the grace time is stale, so a new monitor has to wait that long.
 
-Whose heartbeat is stale does not know it: a process that is paused, or whose network was away,
-continues in the middle of a line. So whoever works holds a lease, and renews it, when it has aged,
-before it touches files that another worker may write by now.
+A worker does not notice that its own heartbeat is stale: a process that was paused, or whose
+network was down, continues in the middle of a line. So a worker holds a lease, and renews it before
+it writes files that another worker may write by now.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ from typing import Any
 
 
 class HeartbeatMonitor:
-    """Remembers the last heartbeat of each of some things."""
+    """Remembers the last heartbeat of each key, and since when it has been the same."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._seen: dict[Hashable, tuple[Any, float]] = {}
 
     def stale(self, heartbeats: Mapping[Any, Any], grace: float) -> list[Any]:
-        """The keys whose heartbeat has been the same for ``grace`` seconds."""
+        """Return the keys whose heartbeat has been the same for ``grace`` seconds."""
         now = self._now()
         for key, heartbeat in heartbeats.items():
             if key not in self._seen or self._seen[key][0] != heartbeat:
@@ -35,17 +33,17 @@ class HeartbeatMonitor:
 
 
 class LeaseLost(Exception):
-    """The work went to another worker meanwhile: this one stands down."""
+    """The work was given to another worker in the meantime."""
 
 
 class Lease:
-    """Work that is this process's own for so long after the last time that this was asked.
+    """The right of this process to a piece of work, valid for some time after each check.
 
     Args:
-        is_ours: asks; may take long.
-        duration: seconds that an answer counts for. After half of them it is asked again, so that
-            whoever only reads the end of the lease seldom meets an old one.
-        now: seconds that only ever grow, the same for all processes of this machine.
+        is_ours: whether the work is still ours; may take long.
+        duration: seconds that an answer is valid for. The check is repeated after half of them, so
+            that a process that only reads the end of the lease seldom sees an old one.
+        now: a monotonic clock, the same for all processes of this machine.
     """
 
     def __init__(
@@ -58,10 +56,10 @@ class Lease:
         self._asked = now()
 
     def renew(self) -> float:
-        """Make sure that the work is still ours; return until when, by the clock ``now``.
+        """Check that the work is still ours, and return until when, by the clock ``now``.
 
         Raises:
-            LeaseLost: it is not.
+            LeaseLost: the work is another worker's.
         """
         now = self._now()
         if now - self._asked >= self._duration / 2:
@@ -76,5 +74,5 @@ LeaseCheck = Callable[[], float]
 
 
 def no_lease() -> float:
-    """A :data:`LeaseCheck` of work that nobody takes away."""
+    """A :data:`LeaseCheck` of work that no other worker can take."""
     return math.inf

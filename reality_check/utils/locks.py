@@ -36,7 +36,7 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
     while True:
         descriptor = _open(path)
         try:
-            held = _lock_or_wait(descriptor, waiting)
+            held = _lock(descriptor, waiting)
         except BaseException:
             os.close(descriptor)
             raise
@@ -66,7 +66,7 @@ def try_lock(path: Path) -> Iterator[str | None]:
     try:
         holder = None
         try:
-            _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BlockingIOError:
             holder = _holder(descriptor)
         yield holder
@@ -78,20 +78,19 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
-def _lock_or_wait(descriptor: int, waiting: Callable[[str], None]) -> bool:
+def _lock(descriptor: int, waiting: Callable[[str], None] | None = None) -> bool:
+    """Lock a file and write who holds it; return False where the file system has no locks.
+
+    Raises:
+        BlockingIOError: another process holds the lock, and there is no ``waiting`` to call.
+    """
     try:
-        return _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        if waiting is None:
+            raise
         waiting(_holder(descriptor))
-        return _lock(descriptor, fcntl.LOCK_EX)
-
-
-def _lock(descriptor: int, operation: int) -> bool:
-    """Lock a file and write who holds it; return False where the file system has no locks."""
-    try:
-        fcntl.flock(descriptor, operation)
-    except BlockingIOError:
-        raise
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
         return False
     holder = f"process {os.getpid()} of the machine {socket.gethostname()}"

@@ -1,4 +1,4 @@
-"""What lies in an output folder beside the folders of methods: names that none can have."""
+"""Reserved names: files of an output folder, which no method can be called."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ RESERVED = re.compile(
 
 
 def own_path(out_dir: Path, name: str) -> Path:
-    """The path of one of these, or of a file below one."""
+    """Return the path of a reserved file or folder, or of a file in it."""
     assert RESERVED.fullmatch(name.partition("/")[0]), f"{name} is to be added to RESERVED"
     return out_dir / name

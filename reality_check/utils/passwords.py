@@ -1,4 +1,4 @@
-"""Passwords in the URL of a storage: taken out before anything is written or shown."""
+"""Passwords in storage URLs, which are removed before a URL is written or shown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _IN_QUERY = re.compile(r"([?&])(?:password|passwd|pass)=([^&]*)(&?)", re.IGNOREC
 
 
 def split_password(url: str) -> tuple[str, str | None]:
-    """The URL without its password, and the password; ``None`` if there is none.
+    """Split a URL into the URL without its password, and the password (``None`` if there is none).
 
     >>> split_password("postgresql+psycopg://tom:se%40cret@host/db")
     ('postgresql+psycopg://tom@host/db', 'se@cret')
@@ -35,12 +35,12 @@ def split_password(url: str) -> tuple[str, str | None]:
 
 
 def without_password(url: str) -> str:
-    """The URL as it may be shown and written."""
+    """Return the URL without its password, as it may be shown and written."""
     return split_password(url)[0]
 
 
 def password_for(url: str) -> tuple[str, str | None]:
-    """The URL without password, and the password: its own, or that of the environment variable.
+    """Return the URL without password, and its password or that of the environment variable.
 
     ``None`` leaves it to the driver, which has ways of its own, such as ``~/.pgpass``.
     """
@@ -52,7 +52,7 @@ def password_for(url: str) -> tuple[str, str | None]:
 
 @contextlib.contextmanager
 def lent_password(url: str | None) -> Iterator[None]:
-    """While this is open, child processes are handed the password of the URL, if it has one."""
+    """Pass the password of the URL, if it has one, to child processes started in the block."""
     password = split_password(url)[1] if url else None
     if password is None:
         yield

@@ -31,9 +31,9 @@ def expand_path(text: str | Path) -> Path:
 
 
 def find_path(text: str | Path, *folders: Path | None) -> Path:
-    """The expanded path, or where it leads from one of the folders if only there is something."""
-    places = [expand_path(text), *(folder / text for folder in folders if folder)]
-    return next((place for place in places if place.exists()), places[0])
+    """Return the expanded path or, if it does not exist, the first of the folders' that does."""
+    candidates = [expand_path(text), *(folder / text for folder in folders if folder)]
+    return next((candidate for candidate in candidates if candidate.exists()), candidates[0])
 
 
 def cache_folder() -> Path:

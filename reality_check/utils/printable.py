@@ -1,4 +1,4 @@
-"""Printing where the encoding of the terminal, or of a log, lacks characters."""
+"""Printing to terminals and logs whose encoding lacks some characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import codecs
 import io
 import sys
 
-#: What stands for characters of ours; any other that is lacking is printed as its number.
+#: Replacements; any other character that the encoding lacks is printed as its number.
 _PLAIN = str.maketrans(
     {
         "−": "-", "–": "-", "—": "-", "…": "...", "±": "+/-", "√": "sqrt ", "²": "^2",
@@ -19,7 +19,7 @@ def printable_output(encoding: str | None = None) -> None:
     """Let stdout and stderr replace what their encoding lacks, which is an error by default.
 
     Args:
-        encoding: gets to be theirs, if given.
+        encoding: the encoding to set, if given.
     """
     codecs.register_error("reality-check", _replace)
     for stream in (sys.stdout, sys.stderr):

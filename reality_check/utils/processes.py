@@ -1,4 +1,4 @@
-"""Processes: who a worker is, whether it is still there, and how it treats freed memory."""
+"""Processes: the identity of a worker, whether it is alive, and how it keeps freed memory."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ OF_RUN = "REALITY_CHECK_OF_RUN"
 
 
 def this_process() -> dict[str, Any]:
-    """What identifies this process among those of all machines and containers."""
+    """Return what identifies this process among those of all machines and containers."""
     pid = os.getpid()
     own = {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
     return {**own, "of_run": True} if OF_RUN in os.environ else own
 
 
 def shares_process_ids(worker: Mapping[str, Any]) -> bool:
-    """Whether the process id of a worker means the same process here.
+    """Whether a worker runs on this machine, since its last boot, and in this container.
 
-    Not on another machine, before its last start, or in another container.
+    Only then does its process id mean the same process here.
     """
     return bool(worker["host"] == _host() and worker["namespace"] == _namespace())
 
 
 def is_alive(worker: Mapping[str, Any]) -> bool:
-    """Whether a worker may still run. One that cannot be seen from here is taken to be alive."""
+    """Whether a worker may be running; one that is not visible from here counts as alive."""
     if not shares_process_ids(worker):
         return True
     try:
@@ -82,7 +82,7 @@ def die_with_parent(parent: int | None = None) -> None:
 def keep_freed_memory(all_of_it: bool = False) -> None:
     """Have glibc keep up to 256 MB of freed memory for the next step of a training.
 
-    By itself it returns the activations of a step to the kernel and gets them back in the next one,
+    By default it returns the activations of a step to the kernel and gets them back in the next,
     page by page: up to 1,500 faults a step, 10 to 15 % of the time of a small network on a CPU
     (``benchmarks/training.py --malloc default``). Where the user has set ``MALLOC_...`` or
     ``GLIBC_TUNABLES``, or the C library is another one, nothing changes.
@@ -101,7 +101,7 @@ def keep_freed_memory(all_of_it: bool = False) -> None:
 
 
 def _host() -> str:
-    """The machine and its boot: process ids mean nothing after a restart."""
+    """Return the machine and its boot: process ids mean nothing after a restart."""
     boot = ""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -109,7 +109,7 @@ def _host() -> str:
 
 
 def _namespace() -> str:
-    """The kernel's name of the set of process ids that this process sees: containers differ."""
+    """Return the name of this process's PID namespace: each container has its own."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -117,7 +117,7 @@ def _namespace() -> str:
 
 
 def _stat(pid: int) -> tuple[str | None, int | None]:
-    """State and start time of a process from the kernel; the latter tells a reused process id."""
+    """Return state and start time of a process; the latter detects a reused process id."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""How far a long piece of work is: a bar on a terminal, a line now and then in a log."""
+"""The progress of a long task: a bar on a terminal, a line every 30 seconds in a log."""
 
 from __future__ import annotations
 
@@ -40,14 +40,12 @@ def _bar(what: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
 
 class _Lines:
     def __init__(self, what: str, total: int, done: int) -> None:
-        self._what, self._total = what, total
-        self._first = self._done = done
-        self._start = self._last = time.monotonic()
+        self._what, self._total, self._done = what, total, done
+        self._last = time.monotonic()
 
     def advance(self, count: int) -> None:
         self._done += count
         now = time.monotonic()
         if now - self._last >= _LINE_SECONDS:
             self._last = now
-            rate = (self._done - self._first) / max(now - self._start, 1e-9)
-            say(f"{self._what}: {self._done:,} of {self._total:,} ({rate:,.0f}/s)")
+            say(f"{self._what}: {self._done:,} of {self._total:,}")

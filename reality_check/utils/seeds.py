@@ -6,6 +6,6 @@ import hashlib
 
 
 def derive(seed: int, *parts: str | int) -> int:
-    """A 63-bit seed that is a pure function of the experiment's seed and the named parts."""
+    """Return a 63-bit seed, a pure function of the experiment's seed and the named parts."""
     text = "/".join([str(seed), *map(str, parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""A few of many, evenly spread."""
+"""Evenly spaced indices."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from numpy.typing import NDArray
 
 
 def evenly_spread(total: int, most: int) -> NDArray[np.int64]:
-    """Indices of at most so many of ``total`` things, the first and the last among them."""
+    """Return at most ``most`` evenly spaced indices below ``total``, with the first and last."""
     return np.linspace(0, total - 1, min(most, total)).round().astype(np.int64)

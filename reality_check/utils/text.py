@@ -1,4 +1,4 @@
-"""Words: one line of a longer text, nearest names, durations."""
+"""Text for people: durations, shortened values, the nearest valid name; strict JSON."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _TEXT_OR_INFINITY = re.compile(r'("(?:[^"\\]|\\.)*")|Infinity')
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them: ``4.2 s``, ``42 s``, ``3 min 5 s``, ``12 min``, ``2 h 5 min``.
+    """Format seconds: ``4.2 s``, ``42 s``, ``3 min 5 s``, ``12 min``, ``2 h 5 min``.
 
-    A dash stands for none, and for a number that is not finite.
+    ``None`` and numbers that are not finite give a dash.
     """
     if seconds is None or not math.isfinite(seconds):
         return "—"
@@ -35,7 +35,7 @@ def duration(seconds: float | None) -> str:
 
 
 def one_line(value: Any, most: int = 300) -> str:
-    """The text of an exception, or of a value, on one line of limited length."""
+    """Return the message of an exception, or a value, on one line of limited length."""
     try:
         text = str(value) if isinstance(value, BaseException) else repr(value)
     except Exception:  # of a user's class
@@ -45,13 +45,13 @@ def one_line(value: Any, most: int = 300) -> str:
 
 
 def strict_json(data: Any, **options: Any) -> str:
-    """JSON that every reader takes: an infinite number is 1e999, which is read as infinite again.
+    """Return JSON that every parser reads: infinity is written as 1e999, which parses as infinity.
 
     Args:
         options: of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
-    return _TEXT_OR_INFINITY.sub(lambda found: found[1] or "1e999", text)
+    return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

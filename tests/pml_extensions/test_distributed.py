@@ -70,10 +70,10 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Case, list[dict
 def test_gradients_are_those_of_one_process(ranks: Any, case: Case) -> None:
     expected = STEPS.run(case[0])
     for rank in ranks:
-        for found, step in zip(rank[case], expected, strict=True):
-            torch.testing.assert_close(found["gradients"], step["gradients"])
-            torch.testing.assert_close(found["buffers"], step["buffers"])
-            assert found["sparse"] == step["sparse"]
+        for actual, step in zip(rank[case], expected, strict=True):
+            torch.testing.assert_close(actual["gradients"], step["gradients"])
+            torch.testing.assert_close(actual["buffers"], step["buffers"])
+            assert actual["sparse"] == step["sparse"]
 
 
 @pytest.mark.slow
@@ -103,19 +103,19 @@ def test_ddp_gives_the_mean_of_the_values(ranks: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["heated_up_bn", "hist", "pml_proxy_anchor"])
 def test_ddp_alone_is_not_exact_for_losses_of_the_batch(ranks: Any, name: str) -> None:
     expected = STEPS.run(name)[0]["gradients"]["network.weight"]
-    found = ranks[0][name, "ddp"][0]["gradients"]["network.weight"]
-    assert (found - expected).norm() > 0.05 * expected.norm()
+    actual = ranks[0][name, "ddp"][0]["gradients"]["network.weight"]
+    assert (actual - expected).norm() > 0.05 * expected.norm()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["normalized_softmax", "hist", "pml_proxy_anchor"])
 def test_pml_multiplies_gradients_of_proxies_by_the_number_of_ranks(ranks: Any, name: str) -> None:
     expected = STEPS.run(name)[0]
-    found = ranks[0][name, "pml_wrapper"][0]
-    torch.testing.assert_close(found["value"], 2 * expected["value"])
+    actual = ranks[0][name, "pml_wrapper"][0]
+    torch.testing.assert_close(actual["value"], 2 * expected["value"])
     for parameter, gradient in expected["gradients"].items():
         factor = 1 if parameter.startswith("network") else 2
-        torch.testing.assert_close(found["gradients"][parameter], factor * gradient)
+        torch.testing.assert_close(actual["gradients"][parameter], factor * gradient)
 
 
 def test_the_gate_opens_at_the_second_step() -> None:

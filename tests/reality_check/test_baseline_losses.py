@@ -26,8 +26,8 @@ from reality_check.baseline_losses import (
 )
 from reality_check.config import compose
 from reality_check.training.methods import (
-    MethodSettings,
-    SecondPhaseSettings,
+    FilledMethod,
+    FilledSecondPhase,
     build_loss,
     enter_second_phase,
 )
@@ -226,7 +226,7 @@ def test_the_warm_up_ends_with_the_first_phase() -> None:
     warm = ContrastiveLoss(neg_margin=0.7)(x, labels)
     torch.testing.assert_close(loss(x, labels, mined), warm)  # of all pairs, not the mined ones
     values = {"warm_up_weight": 0.0, "alpha": 2.0}
-    enter_second_phase(loss, SecondPhaseSettings(values, {}, 1.0, 1.0))
+    enter_second_phase(loss, FilledSecondPhase(values, {}, 1.0, 1.0))
     later = HeatedUpSoftmaxLoss(3, 4, alpha=2.0)
     later.load_state_dict({**later.state_dict(), "proxies": loss.loss.state_dict()["proxies"]})
     torch.testing.assert_close(loss(x, labels), later(x, labels))
@@ -241,8 +241,8 @@ def test_a_miner_has_a_say_after_the_warm_up() -> None:
     assert not torch.isclose(loss(x, labels, mined), loss(x, labels))
 
 
-def settings(**arguments: object) -> MethodSettings:
-    return MethodSettings("m", "MultipleLosses", arguments, None, 2, {}, 0.0, True)
+def settings(**arguments: object) -> FilledMethod:
+    return FilledMethod("m", "MultipleLosses", arguments, None, 2, {}, 0.0, True)
 
 
 def test_a_yaml_can_sum_losses_with_miners_of_their_own() -> None:

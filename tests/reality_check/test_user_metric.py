@@ -67,8 +67,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rows(out: Path) -> list[dict[str, str]]:
-    with (out / "results.csv").open(newline="") as opened:
+def rows(out: Path, name: str = "results.csv") -> list[dict[str, str]]:
+    with (out / name).open(newline="") as opened:
         return list(csv.DictReader(opened))
 
 
@@ -88,15 +88,19 @@ def test_its_title_unit_and_direction_are_printed(finished: Path) -> None:
     report = (finished / "runs" / "own" / "report.md").read_text()
     assert "spread (rad)" in report
     assert "nearest_is_right" in report
-    assert "validation -spread (rad)" in report
+    assert "Values are validation -spread (rad)" in report
+    (row,) = [line for line in report.splitlines() if "ContrastiveLoss" in line and "|" in line]
+    best = max(float(row["value"]) for row in rows(finished / "runs/own", "trials.csv")[:2])
+    assert f"| {best:.3f} |" in row
+    assert "epochs and trials were selected by validation -spread (rad)" in report
+    assert "nothing was selected by them" not in report
 
 
 def test_what_is_selected_is_the_lowest(finished: Path) -> None:
     out = finished / "runs" / "own"
     summary = json.loads((out / "summary.json").read_text())
     (method,) = summary["methods"]
-    with (out / "trials.csv").open(newline="") as opened:
-        search = [row for row in csv.DictReader(opened) if row["stage"] == "search"]
+    search = [row for row in rows(out, "trials.csv") if row["stage"] == "search"]
     spreads = [-float(row["value"]) for row in search]
     assert all(spread > 0 for spread in spreads)
     assert spreads[method["best_trial"]["number"]] == min(spreads)
@@ -113,21 +117,6 @@ def test_results_are_read_without_importing_it(finished: Path, tmp_path: Path) -
     (tmp_path / "my_metrics.py").write_text("raise SystemExit('imported')")
     command(tmp_path, "report", str(pack), "--out", "again")
     assert "spread (rad)" in (tmp_path / "again" / "report.md").read_text()
-
-
-def test_a_packed_method_without_it_has_an_empty_cell(finished: Path, tmp_path: Path) -> None:
-    tiny = TINY.replace("  selects_by: my_metrics.spread\n", "")
-    plain = "\n".join(line for line in tiny.splitlines() if "final_metrics" not in line)
-    (tmp_path / "plain.yaml").write_text(plain.replace("name: own", "name: plain"))
-    command(tmp_path, "run", "plain.yaml", "--out", "plain")
-    command(tmp_path, "pack", "plain", "--out", "plain.pack")
-    (tmp_path / "my_metrics.py").write_text(METRICS)
-    both = tiny.replace("[quick/contrastive]", "[{from: plain.pack}, quick/triplet_margin]")
-    (tmp_path / "both.yaml").write_text(both)
-    command(tmp_path, "run", "both.yaml", "--out", "both")
-    measured = {row["method"] for row in rows(tmp_path / "both") if "my_metrics" in row["metric"]}
-    assert measured == {"triplet_margin"}
-    assert "spread (rad)" in (tmp_path / "both" / "report.md").read_text()
 
 
 def test_changed_code_is_refused_and_the_source_is_kept(finished: Path) -> None:

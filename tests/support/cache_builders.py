@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from reality_check.data import decode_files, list_image_folder, make_glyphs
-from reality_check.data.cache import _entry, decoded
+from reality_check.data import _cores, decode_files, list_image_folder, make_glyphs
+from reality_check.data.cache import decoded
 
 HELD = 24
 
@@ -31,7 +31,7 @@ def build(words: tuple[str, ...]) -> int:
         return real(*arguments)
 
     decoded.decode_image = held
-    _entry.usable_cores = lambda: 1
+    _cores.usable_cores = lambda: 1
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit) or soft, hard))
     try:

@@ -16,7 +16,7 @@ from reality_check.data.images import Images
 from reality_check.data.sample_set import SampleSet, TensorSet
 from reality_check.data.tensors import Tensors
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 from reality_check.training.trainer import Trainer
 
 #: Every colour change, and some geometry.
@@ -71,7 +71,7 @@ def fold_run(
             **changes,
         }
     )
-    settings = MethodSettings(
+    settings = FilledMethod(
         name="m",
         loss=loss,
         arguments=arguments or {},

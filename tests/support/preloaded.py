@@ -30,7 +30,7 @@ _BLANK: Settings = {"reality_check.report.figures.plotting.ReportFigure": {"file
 _IMPORTED = [
     "support.preloaded",
     "reality_check.api",
-    "reality_check.cli.summary",
+    "reality_check.cli.run_summary",
     "reality_check.launch.prepare",
     "reality_check.launch.local",
     "torch._dynamo",

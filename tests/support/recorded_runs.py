@@ -11,8 +11,8 @@ import numpy as np
 
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import CATEGORIES, METRICS, Stage
-from reality_check.evaluation.metrics import Metrics
 from reality_check.evaluation.query_scores import QUERIES_FILE, packed, write_query_scores
+from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import lock_experiment, query_scores_path
@@ -66,7 +66,7 @@ class MadeUpRunner:
         }
         if work.stage is not Stage.SEARCH:
             about["scores"] = self._score(work, index, draw)
-        return TrialResult(fmean(values), about, {1: values[0]})
+        return TrialResult(fmean(values), about)
 
     def _score(self, work: StageWork, index: int, draw: np.random.Generator) -> dict[str, Any]:
         of_stage = {"complete"} if work.stage is Stage.FINAL else {"aggregate", "ensemble"}
@@ -75,7 +75,8 @@ class MadeUpRunner:
         queries = {category: _of_queries(draw, mean) for category in wanted}
         path = query_scores_path(self._out_dir, work.method, work.stage, index)
         write_query_scores(path, {c: Metrics({}, scores) for c, scores in queries.items()})
-        return {category: _means(scores) for category, scores in queries.items()}
+        further = dict.fromkeys(self._experiment.protocol.final_metrics, 0.5)
+        return {category: _means(scores) | further for category, scores in queries.items()}
 
 
 def _of_queries(draw: np.random.Generator, mean: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from reality_check.config import Model, Training
 from reality_check.data import make_glyphs
 from reality_check.launch.worker import join_process_group, leave_process_group
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings, SecondPhaseSettings
+from reality_check.training.methods import FilledMethod, FilledSecondPhase
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
 
@@ -20,7 +20,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "proxies": {"loss": "NormalizedSoftmaxLoss"},
     "two phases": {
         "loss": "NormalizedSoftmaxLoss",
-        "second_phase": SecondPhaseSettings({"temperature": 0.1}, {}, 0.5, 0.5),
+        "second_phase": FilledSecondPhase({"temperature": 0.1}, {}, 0.5, 0.5),
     },
     "miner": {"loss": "TripletMarginLoss", "miner": {"class": "BatchEasyHardMiner"}},
 }
@@ -46,7 +46,7 @@ def main() -> None:
     model = Model(name="tiny", trunk="conv4", arguments={"width": 8}, pooling="flatten")
     folder = Path(sys.argv[1])
     for name, changes in LOSSES.items():
-        settings = MethodSettings(
+        settings = FilledMethod(
             **{
                 "name": "m",
                 "arguments": {},

@@ -21,13 +21,13 @@ from torch.distributed.run import main as torchrun
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
 from reality_check.data import load_dataset, split_dataset
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.fold_executors import LOST, FoldJob, ProcessExecutor, SerialExecutor
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.methods import fill_settings, middle_params
+from reality_check.training.methods import fill_method, middle_params
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseLost
@@ -44,7 +44,7 @@ def experiment(tiny: Path) -> Experiment:
 def jobs(made: Experiment, folder: Path, **changes: Any) -> list[FoldJob]:
     data, protocol = load_dataset(made.dataset), made.protocol
     method = made.methods[0]
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    settings = fill_method(method, protocol, middle_params(method, protocol))
     size = protocol.training.embedding_size
     settings = dataclasses.replace(settings, **changes)
     return [

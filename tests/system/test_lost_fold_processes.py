@@ -22,7 +22,7 @@ from support.spares import fork_ahead
 
 from reality_check.api import run
 from reality_check.config import load_experiment
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch.fold_executors import ProcessExecutor
 from reality_check.launch.parallelism import Parallelism
 

@@ -63,18 +63,18 @@ def test_recalls_are_those_of_a_plain_search() -> None:
     labels = torch.arange(30) % 6
     x = torch.randn(30, 9, generator=generator)
     retrieval = retrieval_of(labels)
-    found = retrieval.recall(x, [1, 4])
+    recalls = retrieval.recall(x, [1, 4])
     cosines = unit_vectors(x) @ unit_vectors(x).t()
     cosines.fill_diagonal_(-2)
     order = cosines.argsort(dim=1, descending=True)
     hits = labels[order] == labels[:, None]
     for k in (1, 4):
         expected = 100 * float(hits[:, :k].any(dim=1).double().mean())
-        assert found[k] == pytest.approx(expected)
+        assert recalls[k] == pytest.approx(expected)
     bits = x > 0
-    apart = (bits[:, None] != bits[None]).sum(dim=2).double()
-    apart.fill_diagonal_(math.inf)
-    tied = apart == apart.amin(dim=1, keepdim=True)
+    hamming = (bits[:, None] != bits[None]).sum(dim=2).double()
+    hamming.fill_diagonal_(math.inf)
+    tied = hamming == hamming.amin(dim=1, keepdim=True)
     same = labels[:, None] == labels
     expected = 100 * float(((tied & same).sum(1) / tied.sum(1)).mean())
     assert retrieval.binary_recall(x) == pytest.approx(expected)

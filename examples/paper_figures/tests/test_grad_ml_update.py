@@ -41,8 +41,8 @@ def _each(points: Tensor) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
 
 @pytest.mark.parametrize("name", list(diagram.LOSSES))
 def test_gradients_are_the_corrected_ones(name: str) -> None:
-    found = diagram.gradients(diagram.LOSSES[name], POINTS)
-    assert torch.allclose(found, corrected(name, POINTS), rtol=1e-10, atol=1e-12)
+    actual = diagram.gradients(diagram.LOSSES[name], POINTS)
+    assert torch.allclose(actual, corrected(name, POINTS), rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -100,5 +100,5 @@ def test_tables_hold_points_gradients_and_ratios() -> None:
     row = data.tables[""]["loss"].index("triplet") + 2  # y1
     assert data.tables[""]["point"][row] == "y1"
     x1, _, y1, _ = POINTS
-    found = [data.tables[""]["gradient_x"][row], data.tables[""]["gradient_y"][row]]
-    assert found == pytest.approx((2 * (x1 - y1)).tolist())
+    actual = [data.tables[""]["gradient_x"][row], data.tables[""]["gradient_y"][row]]
+    assert actual == pytest.approx((2 * (x1 - y1)).tolist())

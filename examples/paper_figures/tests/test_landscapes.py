@@ -14,7 +14,7 @@ from examples.paper_figures.fields import grid, loss_field, warped_softmax
 from examples.paper_figures.training import Settings
 from pml_extensions.functional import Piecewise, Power, Warp
 
-PLACES = np.array([[0.3, 1.2], [4.0, -0.5], [-3.0, 2.0], [6.5, 0.1], [2.0, 2.9]])
+POINTS = np.array([[0.3, 1.2], [4.0, -0.5], [-3.0, 2.0], [6.5, 0.1], [2.0, 2.9]])
 
 
 def slopes(name: str, t: float, own: bool) -> tuple[float, float]:
@@ -28,9 +28,9 @@ def slopes(name: str, t: float, own: bool) -> tuple[float, float]:
     return t, 1.0
 
 
-def by_hand(name: str, place: np.ndarray, proxies: np.ndarray) -> tuple[float, np.ndarray]:
+def by_hand(name: str, point: np.ndarray, proxies: np.ndarray) -> tuple[float, np.ndarray]:
     """Loss, and f1' (1 - P) u_own - sum P_j f2' u_j: Eq. 4 to 8; proxy 0 is the own one."""
-    away = place - proxies
+    away = point - proxies
     t = np.linalg.norm(away, axis=1)
     values, slope = zip(*(slopes(name, x, own=j == 0) for j, x in enumerate(t)), strict=True)
     p = np.exp(-np.array(values))
@@ -46,10 +46,10 @@ def by_hand(name: str, place: np.ndarray, proxies: np.ndarray) -> tuple[float, n
 @pytest.mark.parametrize("proxies", [two.PROXIES, four.PROXIES], ids=["two", "four"])
 def test_loss_and_gradient_are_those_of_the_equations(name: str, proxies: torch.Tensor) -> None:
     losses, gradients = loss_field(
-        warped_softmax(proxies, *two.WARPS[name]), torch.from_numpy(PLACES)
+        warped_softmax(proxies, *two.WARPS[name]), torch.from_numpy(POINTS)
     )
-    for row, place in enumerate(PLACES):
-        loss, gradient = by_hand(name, place, proxies.numpy())
+    for row, point in enumerate(POINTS):
+        loss, gradient = by_hand(name, point, proxies.numpy())
         assert float(losses[row]) == pytest.approx(loss, rel=1e-9)
         assert gradients[row].tolist() == pytest.approx(gradient.tolist(), rel=1e-7, abs=1e-12)
 
@@ -63,8 +63,8 @@ def test_the_warps_value_inside_alpha_is_the_plain_softmaxs_and_its_gradient_is_
 
 
 def force_at(name: str, x: float) -> float:
-    places, force, _ = two.axis_force(*two.WARPS[name])
-    return float(force[(places - x).abs().argmin()])
+    points, force, _ = two.axis_force(*two.WARPS[name])
+    return float(force[(points - x).abs().argmin()])
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_the_warp_alone_turns_the_force_at_alpha() -> None:
 def test_descent_among_four_proxies_rests_at_alpha_on_the_diagonal(
     own_warp: Warp, distance: float
 ) -> None:
-    place = four.resting_place(own_warp, steps=200) - four.PROXIES[0]
+    point = four.resting_point(own_warp, steps=200) - four.PROXIES[0]
     # Steps are of a length of their own, 0.01 in the end, so a rest is as exact as that.
-    assert place.tolist() == pytest.approx([distance / math.sqrt(2)] * 2, abs=0.02)
+    assert point.tolist() == pytest.approx([distance / math.sqrt(2)] * 2, abs=0.02)
 
 
 def test_what_is_drawn_is_in_the_tables() -> None:
@@ -109,13 +109,13 @@ def test_what_is_drawn_is_in_the_tables() -> None:
     table = data.tables[""]
     assert {len(column) for column in table.values()} == {len(two.WARPS) * len(two.X) * len(two.Y)}
     row = 3 * len(two.X) * len(two.Y) + 1234  # of the warp
-    place = np.array([table["x"][row], table["y"][row]])
-    loss, gradient = by_hand("warp (Eq. 7)", place, two.PROXIES.numpy())
+    point = np.array([table["x"][row], table["y"][row]])
+    loss, gradient = by_hand("warp (Eq. 7)", point, two.PROXIES.numpy())
     assert table["warp"][row] == "warp (Eq. 7)"
     assert table["loss"][row] == pytest.approx(loss)
     assert [table["fx"][row], table["fy"][row]] == pytest.approx((-gradient).tolist())
 
 
 def test_a_grid_runs_row_by_row() -> None:
-    places = grid(np.array([1.0, 2, 3]), np.array([5.0, 6]))
-    assert places.tolist() == [[1, 5], [2, 5], [3, 5], [1, 6], [2, 6], [3, 6]]
+    points = grid(np.array([1.0, 2, 3]), np.array([5.0, 6]))
+    assert points.tolist() == [[1, 5], [2, 5], [3, 5], [1, 6], [2, 6], [3, 6]]

@@ -1,4 +1,4 @@
-"""What transforms of images accept, in sentences."""
+"""Checks of the input of transforms of images."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from reality_check.utils.errors import UsageError
 
 def check_batch(pixels: Tensor, sizes: Tensor | None) -> None:
     """Raise UsageError unless ``pixels`` is uint8 (B, H, W, C) and ``sizes`` (B, 2)."""
-    if pixels.dtype != torch.uint8 or pixels.ndim != 4:
+    if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
         raise UsageError(
             f"The batch is {pixels.dtype} of shape {tuple(pixels.shape)}, but it must be "
-            "torch.uint8 of shape (B, H, W, C)."
+            "torch.uint8 of shape (B, H, W, C) with 1 or 3 channels C."
         )
-    channels = pixels.shape[3]
-    if channels not in (1, 3):
-        raise UsageError(f"The images have {channels} channels, but they must have 1 or 3.")
     if sizes is not None and (tuple(sizes.shape) != (len(pixels), 2) or sizes.is_cuda):
         raise UsageError(
             f"The sizes have shape {tuple(sizes.shape)}, but they must be ({len(pixels)}, 2), a "

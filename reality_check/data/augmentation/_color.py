@@ -37,17 +37,17 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
     blends = np.flatnonzero(active[:HUE])
     order = blends[np.argsort(keys[:, blends], axis=1)]
     before_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
-    for place in range(len(blends) + 1):
+    for position in range(len(blends) + 1):
         if active[HUE]:
-            images = _turn_some(images, np.flatnonzero(before_hue == place), factors[:, HUE])
-        if place < len(blends):
-            kind = order[:, place]
+            images = _turn_some(images, np.flatnonzero(before_hue == position), factors[:, HUE])
+        if position < len(blends):
+            kind = order[:, position]
             images = _blend(images, kind, np.take_along_axis(factors, kind[:, None], 1)[:, 0])
     return images
 
 
 def _blend(images: Tensor, kind: np.ndarray, share: np.ndarray) -> Tensor:
-    """All three blends are one affine map of the channels, with a mean where it is contrast."""
+    """Blend images by one affine map of their channels, which for contrast adds the mean grey."""
     channels = images.shape[1]
     luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
     table = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
@@ -83,9 +83,9 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
     )
     hue += turn[:, None, None]  # in sixths of the circle
     # A channel is `value` on one third of the circle and `value - chroma` on the opposite third.
-    place = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
-    place -= 6 * (place / 6).floor_()
-    fall = place.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
+    distance = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
+    distance -= 6 * (distance / 6).floor_()
+    fall = distance.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
     return torch.addcmul(value[:, None], chroma[:, None], fall, value=-1)
 
 

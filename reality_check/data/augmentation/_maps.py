@@ -10,8 +10,13 @@ from reality_check.data.augmentation._windows import Windows
 def inverse_motions(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Undo shearing along y, then x, then rotating and enlarging about the centre.
 
-    Of angles (B,) and shears (B, 2), along x and along y, in degrees, and of enlargements (B,); as
-    matrices (B, 2, 2), y before x.
+    Args:
+        angle: (B,), in degrees.
+        shear: (B, 2), along x and along y, in degrees.
+        factor: (B,) enlargements.
+
+    Returns:
+        Matrices (B, 2, 2), y before x.
     """
     radians, (along_x, along_y) = np.radians(angle), np.tan(np.radians(shear.T))
     cos, sin = np.cos(radians) / factor, np.sin(radians) / factor
@@ -63,7 +68,7 @@ def compose(
 
 
 def axes_of(maps: np.ndarray, windows: Windows) -> np.ndarray:
-    """The maps of the two axes where they are independent, as ``_resample.resample`` takes them."""
+    """Return the maps of two independent axes in the format of ``_resample.resample``."""
     axes = np.empty((max(len(maps), len(windows.start)), 4, 2))
     axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]
     axes[:, 2] = windows.start if windows.bounded else 0

@@ -1,4 +1,4 @@
-"""Pixels of the input to pixels of the output, a batch at once: a cut, two products or a grid.
+"""Resample a batch of images: by a plain cut, two matrix products or a sampling grid.
 
 From uint8 pixels (B, H, W, C) to float32 (B, C, *output), values 0..255.
 """
@@ -20,19 +20,19 @@ Interpolation = Literal["bilinear", "bicubic"]
 
 
 def to_float(pixels: Tensor) -> Tensor:
-    """uint8 (B, H, W, C) to contiguous float32 (B, C, H, W), values 0..255."""
+    """Convert uint8 (B, H, W, C) to contiguous float32 (B, C, H, W), values 0..255."""
     images = pixels.permute(0, 3, 1, 2)
     return images.to(torch.float32, memory_format=torch.contiguous_format)
 
 
 def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
-    """Cut a window of ``output`` size out of each image, from whole numbers (B or 1, 2) on."""
+    """Cut a window of ``output`` size out of each image; ``start`` (B or 1, 2) is integral."""
     corner = start.astype(np.int64)
     height, width = output
     if (corner == corner[0]).all():
         top, left = corner[0]
         return to_float(pixels[:, top : top + height, left : left + width])
-    # All windows there are, as a view; indexing copies whole windows, far faster than pixels.
+    # All possible windows, as a view; indexing copies whole windows, far faster than pixels.
     windows = pixels.unfold(1, height, 1).unfold(2, width, 1)
     index = torch.from_numpy(np.insert(corner.T, 0, np.arange(len(pixels)), axis=0))
     image, top, left = index.to(pixels.device, non_blocking=True)
@@ -42,20 +42,20 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
     """Cut out each window and resize it, or resize each image and cut; bilinear, by torch's kernel.
 
-    The windows are bounded ones, or such of the size of the output.
+    The windows are bounded, or of the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
     whole = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
     images = torch.empty((count, pixels.shape[3], *output), device=pixels.device)
-    for image, source, places in zip(images, pixels[:, None], whole.tolist(), strict=True):
-        (height, width), scaled, (top, left), (tall, wide) = places
+    for image, source, bounds in zip(images, pixels[:, None], whole.tolist(), strict=True):
+        (height, width), scaled, (top, left), (tall, wide) = bounds
         if windows.bounded:
-            found, scaled = source[:, top : top + tall, left : left + wide], output
+            region, scaled = source[:, top : top + tall, left : left + wide], output
             top = left = 0
         else:
-            found = source[:, :height, :width]
-        resized = functional.interpolate(to_float(found), scaled, mode="bilinear", antialias=True)
+            region = source[:, :height, :width]
+        resized = functional.interpolate(to_float(region), scaled, mode="bilinear", antialias=True)
         image.copy_(resized[0, :, top : top + output[0], left : left + output[1]])
     return images
 
@@ -63,7 +63,7 @@ def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Te
 def resample(
     pixels: Tensor, axes: np.ndarray, output: tuple[int, int], interpolation: Interpolation
 ) -> Tensor:
-    """Map both axes on their own: one product with a matrix of filter weights for each.
+    """Map each axis independently, by a product with a matrix of filter weights.
 
     Where an axis shrinks, the filter is widened with it, as Pillow and torchvision do with
     ``antialias=True``; bicubic is with a = -0.5.
@@ -93,7 +93,7 @@ def resample(
 def _weights(
     axis: np.ndarray, output: int, size: int, interpolation: Interpolation, device: torch.device
 ) -> Tensor:
-    """Filter weights (B, output, size) on the device, each row of sum 1."""
+    """Return filter weights (B, output, size) on the device, each row of sum 1."""
     offset, step, low, high = axis.T[:, :, None]
     tap = np.arange(size) + 0.5
     width = np.maximum(np.abs(step), 1)
@@ -112,7 +112,7 @@ def _weights(
 
 
 def _cubic(x: Tensor) -> Tensor:
-    """Keys' kernel with a = -0.5 of distances x >= 0."""
+    """Return Keys' kernel with a = -0.5 at distances x >= 0."""
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
@@ -121,24 +121,24 @@ def _cubic(x: Tensor) -> Tensor:
 def resample_grid(
     pixels: Tensor, maps: np.ndarray, sizes: np.ndarray, output: tuple[int, int]
 ) -> Tensor:
-    """Follow any affine map, bilinear, without a low-pass filter.
+    """Resample by any affine map, bilinear, without a low-pass filter.
 
     Args:
         maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
-        sizes: (B, 2) or (1, 2): heights and widths of the images in their slots. Beyond them the
+        sizes: (B, 2) or (1, 2): heights and widths of the images in their frames. Beyond them the
             edge pixels are repeated.
     """
     count, device = len(pixels), pixels.device
-    slot = np.asarray(pixels.shape[1:3], dtype=np.float64)
+    frame = np.asarray(pixels.shape[1:3], dtype=np.float64)
     table = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
-    positions = maps * (2 / slot)[:, None]  # -1..1 over the slot
+    positions = maps * (2 / frame)[:, None]  # -1..1 over the frame
     positions[:, :, 2] -= 1
     table[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
-    table[:, :, 3] = ((2 * sizes - 1) / slot - 1).T[::-1]
+    table[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
     planes = torch.from_numpy(table).to(device, non_blocking=True).view(2 * count, 4)
     with without_autocast(pixels), without_tf32(device):
         grid = planes[:, :3] @ _centres(output, device)
-    if (sizes != slot).any():
+    if (sizes != frame).any():
         grid = torch.minimum(grid, planes[:, 3:])
     return functional.grid_sample(
         to_float(pixels),
@@ -151,7 +151,7 @@ def resample_grid(
 
 @lru_cache(maxsize=8)
 def _centres(output: tuple[int, int], device: torch.device) -> Tensor:
-    """The positions (y, x, 1) of all pixels, shape (3, height x width)."""
+    """Return the positions (y, x, 1) of all pixels, shape (3, height x width)."""
     y, x = (torch.arange(side, device=device) + 0.5 for side in output)
     both = torch.stack(torch.meshgrid(y, x, indexing="ij")).view(2, -1)
     return torch.cat([both, torch.ones_like(both[:1])])

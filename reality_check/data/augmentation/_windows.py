@@ -1,4 +1,4 @@
-"""Which window of each image becomes the output: arithmetic on sizes, in pixels, y before x."""
+"""The window of each image that becomes the output: arithmetic on sizes, in pixels, y before x."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Windows:
 def scaled_sizes(
     sizes: np.ndarray, resize: int | tuple[int, int] | None, crop_size: int | None
 ) -> np.ndarray:
-    """Sizes after the resize, and after enlarging what is smaller than the crop.
+    """Return the sizes after the resize, where images smaller than the crop are enlarged.
 
     Args:
         sizes: (B, 2) heights and widths.
@@ -62,13 +62,13 @@ def scaled_sizes(
 
 
 def centre_crops(sizes: np.ndarray, scaled: np.ndarray, output: tuple[int, int]) -> Windows:
-    """The windows of ``output`` size in the centre, rounded as torchvision's CenterCrop does."""
+    """Return windows of ``output`` size in the centre, rounded as torchvision's CenterCrop does."""
     extent = np.asarray([output], dtype=np.float64)
     return Windows(sizes, scaled, np.rint((scaled - extent) / 2), extent)
 
 
 def random_crops(centre: Windows, numbers: np.ndarray) -> Windows:
-    """The same windows at any whole position inside their images, by numbers (B, 2) in [0, 1)."""
+    """Move windows to random whole positions in their images, by numbers (B, 2) in [0, 1)."""
     return replace(centre, start=np.floor(numbers * (centre.scaled - centre.extent + 1)))
 
 
@@ -88,7 +88,7 @@ def resized_crops(
         numbers: (B, CROP_NUMBERS) within [0, 1).
     """
     height, width = scaled[:, :1], scaled[:, 1:]
-    place, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
+    position, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
     target = height * width * (area[0] + (area[1] - area[0]) * areas)
     low, high = np.log(ratio)
     shape = np.exp(low + (high - low) * ratios)
@@ -96,7 +96,7 @@ def resized_crops(
     fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
     row, first = np.arange(len(numbers)), fits.argmax(axis=1)
     drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
-    start = np.floor(place * (scaled - drawn + 1))
+    start = np.floor(position * (scaled - drawn + 1))
     any_fits = fits[row, first][:, None]
     if not any_fits.all():
         largest = _largest(height, width, ratio)
@@ -106,7 +106,7 @@ def resized_crops(
 
 
 def _largest(height: np.ndarray, width: np.ndarray, ratio: tuple[float, float]) -> np.ndarray:
-    """What torchvision takes where no try fits: the largest window of the nearest ratio."""
+    """Return the largest window of the nearest ratio, torchvision's choice where no try fits."""
     wide, tall = width < ratio[0] * height, width > ratio[1] * height
     return np.concatenate(
         [

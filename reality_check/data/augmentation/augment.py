@@ -35,7 +35,7 @@ _LEAST_FACTORS = np.asarray([0.0, 0.0, 0.0, -0.5])
 
 
 class Augmentation:
-    """Random changes of a whole batch, each image with its own, then what :class:`Normalize` does.
+    """Change each image of a batch at random, then normalise it as :class:`Normalize` does.
 
     In this order: resize, motion about the centre (shear, rotation, scale, translation), crop,
     horizontal flip, colour jitter, grey, preprocessing. Resize, motion, crop and flip are composed
@@ -100,7 +100,7 @@ class Augmentation:
         return bool(self._turns or self._options.translation or self._options.scale != (1.0, 1.0))
 
     def evaluation_transform(self) -> Normalize:
-        """Return the transform without chance that fits this augmentation."""
+        """Return the transform of evaluation, which is not random."""
         return self._normalize
 
     def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
@@ -110,8 +110,8 @@ class Augmentation:
             generator: a CPU generator; left untouched where all options are off.
 
         Returns:
-            float64, shape (count, K) within [0, 1), one row per image. K depends on nothing but on
-            whether any option is on, so neither do the numbers that are drawn next.
+            float64, shape (count, K) within [0, 1), one row per image. K depends only on
+            whether any option is on, so later draws do not depend on which are.
         """
         if self.is_off:
             return np.empty((count, 0))
@@ -173,7 +173,7 @@ class Augmentation:
         return random_crops(centre, drawn[:, :2]) if self._options.random_crop else centre
 
     def _motion(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The inverse of each image's linear map, and its shift as a fraction of the sides."""
+        """Return the inverse of each image's linear map, and its shift in units of the sides."""
         signed = 2 * numbers - 1
         low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])

@@ -1,4 +1,4 @@
-"""From stored pixels to what a trunk takes, without chance: resize, centre crop, preprocessing."""
+"""The transform of evaluation, which is not random: resize, centre crop, preprocessing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.images import PixelBatch
 from reality_check.utils.errors import UsageError
 
-#: Of the random numbers of corrupted images.
+#: The seed of the random numbers of corrupted images.
 SEED = 0
 #: Short side from which on torch's kernel resizes faster than products of matrices, on a CPU: crops
 #: of 112 pixels out of 128 in 0.24 instead of 0.51 ms, of 224 out of 256 in 0.9 instead of 2.6 ms.
@@ -28,7 +28,7 @@ _PHOTOGRAPH = 96
 
 @dataclass(frozen=True)
 class _Frame:
-    """What training and evaluation share: resize, size of the crop, filter, preprocessing."""
+    """The part of training's and evaluation's transforms that is not random."""
 
     preprocessing: Preprocessing
     crop_size: int | None
@@ -39,8 +39,8 @@ class _Frame:
         """Check the batch and return its pixels, its centre crops and their size."""
         pixels, given = (batch, None) if isinstance(batch, Tensor) else batch
         check_batch(pixels, given)
-        slots = np.asarray([pixels.shape[1:3]]) if given is None else given.numpy()
-        sizes = slots.astype(np.float64)
+        shapes = np.asarray([pixels.shape[1:3]]) if given is None else given.numpy()
+        sizes = shapes.astype(np.float64)
         scaled = scaled_sizes(sizes, self.resize, self.crop_size)
         if self.crop_size is None:
             check_frame(sizes)
@@ -75,7 +75,7 @@ class _Frame:
 
 
 class Normalize:
-    """Turn uint8 images into what a trunk takes, without chance: what evaluation uses.
+    """Turn uint8 images into a trunk's input without randomness, as evaluation does.
 
     The image is resized (only where ``resize`` asks for another size than it has, or where it is
     smaller than the crop: then its short side becomes ``crop_size``), cut to its centre and

@@ -1,4 +1,4 @@
-"""What a trunk wants its input to look like: value range, order of channels, mean and deviation."""
+"""The input format of a trunk: value range, order of channels, mean and deviation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reality_check.utils.errors import UsageError
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How pixels become the numbers that a trunk was made for.
+    """How pixels are converted to the input of a trunk.
 
     Each channel is ``(scale * image / 255 - mean) / std`` of the uint8 image; ``mean`` and ``std``
     stand in the order of the trunk's channels, so in the order blue, green, red where ``bgr``. One
@@ -55,7 +55,7 @@ class Preprocessing:
             raise UsageError(f"scale={self.scale}, but it must be greater than 0; write 1 or 255.")
 
     def normalize(self, images: Tensor) -> Tensor:
-        """Turn pixel values into the trunk's numbers.
+        """Convert pixel values to the input of the trunk.
 
         Args:
             images: float32, shape (B, C, H, W) with C = 1 (grey) or 3 (RGB), values 0..255. They
@@ -73,7 +73,7 @@ class Preprocessing:
 
 @lru_cache(maxsize=64)
 def _constants(preprocessing: Preprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Factor and shift of values 0..255, each (C, 1, 1) and of the same length."""
+    """Return factor and shift of values 0..255, each (C, 1, 1) and of the same length."""
     mean = torch.tensor(preprocessing.mean, dtype=torch.float64)
     std = torch.tensor(preprocessing.std, dtype=torch.float64)
     mean, std = torch.broadcast_tensors(mean, std)

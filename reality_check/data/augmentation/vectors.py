@@ -34,7 +34,7 @@ class VectorAugmentation:
         return not (self.noise or self.dropout)
 
     def evaluation_transform(self) -> Unchanged:
-        """Return the transform without chance that fits this augmentation."""
+        """Return the transform of evaluation, which is not random."""
         return Unchanged()
 
     def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
@@ -66,7 +66,7 @@ class VectorAugmentation:
 
 
 class Unchanged:
-    """What evaluation does with samples that are no images: nothing."""
+    """The transform of evaluation for samples that are no images: it changes nothing."""
 
     def __call__(self, batch: Tensor) -> Tensor:
         return batch

@@ -12,7 +12,7 @@ from PIL import Image
 Resize = Literal["short_side", "square", "none"]
 
 _MAX_RATIO = 100
-#: Pillow does not decode these by itself: EPS runs Ghostscript, the others need a handler.
+#: Pillow does not decode these without help: EPS runs Ghostscript, the others need a handler.
 _NOT_DECODED = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 
 

@@ -20,13 +20,13 @@ from reality_check.data.cache._decode import image_endings
 from reality_check.utils.errors import UsageError
 
 _MISSING = (-1, -1)
-#: What is hidden, and folders of NAS, recycle bins, archives and disk checks.
+#: Hidden files, and folders of NAS, recycle bins, archives and disk checks.
 _CLUTTER = re.compile(
     r"(\..*|@eadir|@tmp|@recycle|@recently-snapshot|#recycle|#snapshot|\$recycle\.bin|lost\+found"
     r"|__macosx|__pycache__|system volume information|network trash folder|temporary items)?",
     re.IGNORECASE,
 )
-#: What this tool's own output folders are known by.
+#: The file that marks this tool's own output folders.
 _OUTPUT = "experiment.yaml"
 _STAT_THREADS = 16
 _STAT_CHUNK = 256
@@ -69,10 +69,10 @@ class Sources:
         return self._opened[archive].read(member)
 
     def stamps(self, paths: Sequence[str]) -> np.ndarray:
-        """Return what changes when a file does: int64, shape (N, 3); -1 for a missing file.
+        """Return numbers that change when a file does: int64, shape (N, 3); -1 if it is missing.
 
-        That is size and time of change (ns), or size and CRC-32 inside a ``.zip`` file; then, in
-        this process, what is equal for all names of a file.
+        They are size and time of change (ns), or size and CRC-32 inside a ``.zip`` file; then a
+        hash that identifies the file in this process, whatever name it is given by.
         """
         chunks = [paths[i : i + _STAT_CHUNK] for i in range(0, len(paths), _STAT_CHUNK)]
         with ThreadPoolExecutor(_STAT_THREADS) as threads:  # waits, on a network's file system
@@ -90,7 +90,7 @@ class Sources:
         return status.st_size, status.st_mtime_ns, hash((status.st_dev, status.st_ino))
 
     def _split(self, path: str) -> tuple[Path | None, str]:
-        """The ``.zip`` file that a path goes through, if it does, and the rest of the path."""
+        """Return the ``.zip`` file that a path goes through, or None, and the rest of the path."""
         if ".zip/" in path.lower():
             for match in re.finditer(r"\.zip/", path, re.IGNORECASE):
                 name = path[: match.end() - 1]
@@ -113,17 +113,17 @@ def open_zip(file: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def images_below(place: Path) -> list[str]:
+def images_below(root: Path) -> list[str]:
     """Return the paths of the images in the sub-folders of a folder or ``.zip`` file.
 
-    At any depth, relative to it and in no particular order. No folder is entered twice, whatever
-    links lead to it. What is hidden, no image, clutter of file managers, or output of this tool is
-    left out, and a warning counts it.
+    The paths, of any depth, are relative to it and in no particular order. No folder is entered
+    twice, whatever links lead to it. Hidden files, files that are no images, clutter of file
+    managers and output of this tool are left out, and a warning counts them.
 
     Raises:
         UsageError: a folder or the ``.zip`` file cannot be read.
     """
-    names = list(_walk(place) if place.is_dir() else _members(place))
+    names = list(_walk(root) if root.is_dir() else _members(root))
     outputs = [name.removesuffix(_OUTPUT) for name in names if name.endswith(f"/{_OUTPUT}")]
     images, left_out, endings = [], Counter[str](), image_endings()
     for name in names:
@@ -144,7 +144,7 @@ def images_below(place: Path) -> list[str]:
     if left_out:
         text = ", ".join(f"{what} ({count})" for what, count in left_out.most_common())
         warnings.warn(
-            f"Not read in {str(place)!r}: {textwrap.shorten(text, 300)}. Images that Pillow does "
+            f"Not read in {str(root)!r}: {textwrap.shorten(text, 300)}. Images that Pillow does "
             "not read must be converted, to PNG for example.",
             stacklevel=3,
         )
@@ -157,9 +157,9 @@ def is_clutter(name: str) -> bool:
 
 
 def _walk(root: Path) -> Iterator[str]:
-    """The files of each folder once: of those below ``root``, then of those only linked there.
+    """Yield the files of each folder once: of folders below ``root``, then of linked ones.
 
-    What is not entered ends with a slash: clutter, and a folder that was read already.
+    Folders that are not entered end with a slash: clutter, and folders that were read already.
     """
     seen = {_identity(folder): "a folder above it" for folder in root.resolve().parents}
     starts = [root]
@@ -190,7 +190,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _members(archive: Path) -> dict[str, tuple[int, int]]:
-    """Size and CRC-32 of each file in a ``.zip`` file, by its name."""
+    """Return size and CRC-32 of each file in a ``.zip`` file, by its name."""
     status = archive.stat()
     return _list_members(archive, status.st_size, status.st_mtime_ns)
 

@@ -7,26 +7,18 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import PIL
 
 from reality_check.data.cache._decode import Resize, decode_image
-from reality_check.data.cache._entry import (
-    INDEX,
-    Entry,
-    obtain_entry,
-    open_entry,
-    remove_damaged,
-)
+from reality_check.data.cache._entry import Entry, obtain_entry
 from reality_check.data.cache._sources import Sources
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
-from reality_check.utils.progress_bar import say
 
 _FORMAT = 3  # part of the cache's key: raise it when the decoded pixels or the files change
 
@@ -37,6 +29,7 @@ def decode_files(
     channels: Literal[1, 3] = 3,
     resize: Resize = "short_side",
     on_broken: Literal["error", "skip"] = "error",
+    verify: bool = False,
 ) -> ImageSet:
     """Decode a data set, or open what was decoded before.
 
@@ -54,6 +47,8 @@ def decode_files(
             ``"square"`` then cuts out the centre; ``"none"`` keeps the size of the files.
         on_broken: what to do with files that are missing or cannot be decoded: ``"error"`` names
             the first, ``"skip"`` leaves them out and lists them in :attr:`ImageSet.skipped`.
+        verify: compare images that were decoded earlier with their checksums, which reads them all;
+            where one differs, everything is decoded again.
 
     Returns:
         The images in the order of ``files``, memory-mapped read-only.
@@ -77,36 +72,8 @@ def decode_files(
                 return "there is no such file"
             return _decode(files, sources, row, size, channels, resize)
 
-        entry = obtain_entry(folder, files.name, len(files), decode)
+        entry = obtain_entry(folder, files.name, len(files), decode, verify)
     return _image_set(files, entry, on_broken)
-
-
-def is_intact(data: ImageSet) -> bool:
-    """Compare decoded images with their checksums; read everything, on all cores.
-
-    A damaged entry is removed from the cache with a line on stderr, so that reading the data set
-    again decodes it again.
-
-    Args:
-        data: any data set; one that is not from the cache of decoded images counts as intact.
-
-    Returns:
-        False if the data must be read again.
-    """
-    file = getattr(data.images.pixels, "filename", None)
-    if file is None or not (Path(file).parent / INDEX).exists():
-        return True
-    folder = Path(file).parent
-    entry = open_entry(folder)
-    damaged = entry.first_damaged() if entry is not None else 0
-    if damaged is None:
-        return True
-    say(
-        f"The decoded images of {data.name!r} in {folder} are damaged (image {damaged} differs "
-        "from its checksum); they are removed."
-    )
-    remove_damaged(folder, data.name)
-    return False
 
 
 def _decode(
@@ -196,8 +163,8 @@ def _check_listed_once(files: ImageFiles, stamps: np.ndarray) -> None:
     for row, stamp in enumerate(map(tuple, stamps.tolist())):
         if stamp[0] >= 0 and first.setdefault(stamp, row) != row:
             names = [
-                f"{_printable(files.paths[one])!r} (class {files.class_names[files.labels[one]]!r})"
-                for one in (first[stamp], row)
+                f"{_printable(files.paths[i])!r} (class {files.class_names[files.labels[i]]!r})"
+                for i in (first[stamp], row)
             ]
             raise UsageError(
                 f"{' and '.join(names)} of {files.name!r} are one file, so an image would find "

@@ -85,7 +85,7 @@ def _extract(archive: Path, into: Path) -> None:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Rename; where a folder of that name exists, its content is kept and added to."""
+    """Rename an entry; an existing folder of that name keeps its content and is added to."""
     if source.is_dir() and target.is_dir():
         for entry in sorted(source.iterdir()):
             _move(entry, target / entry.name)

@@ -34,7 +34,7 @@ class RemoteFile:
     """A published file.
 
     Args:
-        name: the name that it gets here.
+        name: the name that it is saved under.
         urls: its addresses, tried in this order; empty where no program can fetch it.
         checksum: ``"md5:..."`` or ``"sha256:..."`` (hex); None only where there are no addresses.
     """
@@ -45,7 +45,7 @@ class RemoteFile:
 
 
 def download(remote: RemoteFile, folder: Path) -> Path:
-    """Fetch a file unless it is there; what an earlier call has fetched is continued.
+    """Fetch a file unless it exists; continue where an earlier call stopped.
 
     The bytes go to ``NAME.part``, which is renamed when its checksum is right. A second process
     that wants the same file waits for the first.
@@ -114,7 +114,7 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
 
 
 class _Unavailable(Exception):
-    """An address does not give its file; the text says why."""
+    """Raised when an address does not give its file, with the reason."""
 
 
 def _fetch_checked(url: str, remote: RemoteFile, part: Path) -> None:

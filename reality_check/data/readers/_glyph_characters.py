@@ -1,4 +1,4 @@
-"""Which characters become classes, and in which order.
+"""Select the characters that become classes, and order them.
 
 A class is a character that stands in at least 12 faces and looks like no other class. Look-alikes
 are found by comparing drawn shapes, not by tables: Latin A, Greek Alpha and Cyrillic A are one
@@ -21,8 +21,8 @@ from reality_check.data.readers._glyph_fonts import TEXT_FACES, characters, draw
 _MIN_FACES = 12
 _GRID = 24  # side in pixels of the shapes that are compared
 _DRAWN = 48  # pixels per em they are drawn with
-_LOOK_ALIKE = 0.80  # correlation of two shapes from which on they count as one
-_MAX_ASPECT = 4  # strokes longer than this are dashes and bars, told apart by length only
+_SAME_SHAPE = 0.80  # correlation from which on two shapes count as the same
+_MAX_ASPECT = 4  # strokes longer than this are dashes and bars, which differ in length only
 _COMPARED_FACES = (
     "DejaVuSans",
     "DejaVuSansMono",
@@ -32,7 +32,7 @@ _COMPARED_FACES = (
     "STIXGeneralItalic",
 )
 
-# Brackets in pieces, box drawing and blocks: told apart by position and length, which vary here.
+# Brackets in pieces, box drawing and blocks: they differ in position and length, which vary here.
 _LEFT_OUT = (range(0x2320, 0x2322), range(0x239B, 0x23B0), range(0x2500, 0x2600))
 
 
@@ -46,11 +46,11 @@ def class_characters() -> tuple[int, ...]:
     by_script: dict[str, list[int]] = defaultdict(list)
     for code in _distinct(_candidates()):
         by_script[_script(code)].append(code)
-    place: dict[int, tuple[float, str]] = {}
+    position: dict[int, tuple[float, str]] = {}
     for script, codes in by_script.items():
         for rank, code in enumerate(sorted(codes, key=_hash)):
-            place[code] = ((rank + 0.5) / len(codes), script)
-    return tuple(sorted(place, key=place.__getitem__))
+            position[code] = ((rank + 0.5) / len(codes), script)
+    return tuple(sorted(position, key=position.__getitem__))
 
 
 def _candidates() -> list[int]:
@@ -87,7 +87,7 @@ def _distinct(codes: list[int]) -> list[int]:
     resemblance = _resemblance(np.array([shapes[code] for code in codes]))
     kept: list[int] = []
     for row in range(len(codes)):
-        if resemblance[row, kept].max(initial=-1.0) < _LOOK_ALIKE:
+        if resemblance[row, kept].max(initial=-1.0) < _SAME_SHAPE:
             kept.append(row)
     return [codes[row] for row in kept]
 

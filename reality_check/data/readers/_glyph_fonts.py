@@ -83,10 +83,9 @@ def _missing(face: str, pixels: int) -> np.ndarray | None:
 
 def _mask(font: ImageFont.FreeTypeFont, text: str) -> np.ndarray | None:
     mask = font.getmask(text, mode="L")
-    width, height = mask.size
-    coverage = np.array(mask, dtype=np.uint8).reshape(height, width)
-    rows = np.flatnonzero(coverage.any(axis=1))
-    columns = np.flatnonzero(coverage.any(axis=0))
-    if not rows.size:
+    box = mask.getbbox()
+    if box is None:
         return None
-    return coverage[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    width, height = mask.size
+    left, top, right, bottom = box
+    return np.array(mask, dtype=np.uint8).reshape(height, width)[top:bottom, left:right]

@@ -7,11 +7,13 @@ the same random numbers give the same bytes on every machine.
 from __future__ import annotations
 
 import numpy as np
+from scipy import ndimage
 
 from reality_check.data.readers._glyph_fonts import draw, faces_of
 
 _OVERSAMPLING = 2  # drawn with this many points per pixel and axis, then averaged
 _FRACTION = 64  # positions are rounded to this part of a pixel
+_PLUS = ndimage.generate_binary_structure(2, 1)[None]  # of 3 x 3 pixels
 _KNOTS = 5  # the random displacement field has this many knots per axis
 
 # How far each image is from its font's drawing. Lengths are fractions of half the image's side.
@@ -29,8 +31,8 @@ _NOISE = 40  # largest noise amplitude in grey levels
 def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     """Draw different images of one character: uint8 (count, size, size), dark ink on light paper.
 
-    They take turns over all faces that have the character; each character has random numbers of its
-    own, whatever the others are.
+    They alternate between all faces that have the character. The random numbers depend on the seed
+    and the character alone.
     """
     random = np.random.default_rng([seed, code])
     inks = [draw(code, face, 2 * size) for face in faces_of(code)]
@@ -71,12 +73,7 @@ def _weigh(masters: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _spread(pages: np.ndarray) -> np.ndarray:
     """Grey dilation with a plus of 3 x 3 pixels."""
-    wide = pages.copy()
-    wide[:, 1:] = np.maximum(wide[:, 1:], pages[:, :-1])
-    wide[:, :-1] = np.maximum(wide[:, :-1], pages[:, 1:])
-    wide[:, :, 1:] = np.maximum(wide[:, :, 1:], pages[:, :, :-1])
-    wide[:, :, :-1] = np.maximum(wide[:, :, :-1], pages[:, :, 1:])
-    return wide
+    return ndimage.grey_dilation(pages, footprint=_PLUS)
 
 
 def _positions(
@@ -88,8 +85,8 @@ def _positions(
     """
     axis = (np.arange(points) + 0.5) * (2 / points) - 1
     bend = _BEND * _symmetric(random, (2, count, _KNOTS, _KNOTS))
-    basis = _basis(axis)
-    moved_x, moved_y = basis @ bend @ basis.T
+    splines = _splines(axis)
+    moved_x, moved_y = splines @ bend @ splines.T
     shift = _SHIFT * _symmetric(random, (2, count, 1, 1))
     moved_x += axis[None, None, :] - shift[0]
     moved_y += axis[None, :, None] - shift[1]
@@ -120,7 +117,7 @@ def _symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarra
     return 2 * random.random(shape) - 1
 
 
-def _basis(axis: np.ndarray) -> np.ndarray:
+def _splines(axis: np.ndarray) -> np.ndarray:
     """Cubic B-splines of knots spread evenly over -1..1, at the points: (points, _KNOTS)."""
     knots = np.linspace(-1, 1, _KNOTS)
     distance = np.abs(axis[:, None] - knots) * (_KNOTS - 1) / 2
@@ -159,9 +156,9 @@ def _blur(coverage: np.ndarray, passes: np.ndarray) -> np.ndarray:
     blurred = coverage.copy()
     for number in range(1, int(passes.max(initial=0)) + 1):
         rows = passes >= number
-        pages = np.pad(blurred[rows], ((0, 0), (1, 1), (1, 1)), mode="edge")
-        across = pages[:, :, :-2] + 2 * pages[:, :, 1:-1] + pages[:, :, 2:]
-        blurred[rows] = (across[:, :-2] + 2 * across[:, 1:-1] + across[:, 2:] + 8) // 16
+        across = ndimage.convolve1d(blurred[rows], (1, 2, 1), axis=2, mode="nearest")
+        both = ndimage.convolve1d(across, (1, 2, 1), axis=1, mode="nearest")
+        blurred[rows] = (both + 8) // 16
     return blurred
 
 

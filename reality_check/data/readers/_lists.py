@@ -1,4 +1,4 @@
-"""The list files of published data sets, and the data set that they make."""
+"""Read the list files of published data sets, and assemble the data set."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Line(NamedTuple):
             return int(self.fields[index])
         except ValueError:
             raise UsageError(
-                f"{self.place()} has {self.fields[index]!r} where a whole number must be; restore "
-                "the file from its archive."
+                f"{self.location()} has {self.fields[index]!r} where a whole number must be; "
+                "restore the file from its archive."
             ) from None
 
-    def place(self) -> str:
+    def location(self) -> str:
         """Return ``"Line 3 of '/a/b.txt'"``."""
         return f"Line {self.number} of {str(self.file)!r}"
 
 
 def read_lines(file: Path, fields: Sequence[str], wide: int = -1, skip: int = 0) -> Iterator[Line]:
-    """Read a list file whose fields are parted by blanks.
+    """Read a list file whose fields are separated by blanks.
 
     Line ends of any system, a byte order mark and empty lines do no harm; file names that are not
     UTF-8 are kept as they are.
@@ -78,7 +78,7 @@ def assemble(
     test_ids: set[Id],
     queries: Sequence[bool] | None = None,
 ) -> ImageFiles:
-    """Make a data set of what its lists say.
+    """Assemble a data set from the content of its lists.
 
     Args:
         paths: one per image, in the data set's own order.

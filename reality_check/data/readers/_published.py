@@ -1,4 +1,4 @@
-"""Published data sets: where one lies, or else where to get it, and whether all of it is there."""
+"""Published data sets: find, download and unpack one, and check that it is complete."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PublishedDataset:
             check_counts: refuse all but the published numbers of classes and images.
 
         Raises:
-            UsageError: the data set is not there, incomplete, or its lists are damaged.
+            UsageError: the data set is missing, incomplete, or its lists are damaged.
         """
         root = locate(path, self, download)
         files = self.list_root(root)
@@ -80,8 +80,8 @@ def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -
         fetch: download what is missing, where that is possible.
 
     Raises:
-        UsageError: it is not there, with what to download and where to put it, or its archive
-            cannot be unpacked.
+        UsageError: it is missing (with what to download, and into which folder), or its
+            archive cannot be unpacked.
     """
     try:
         folder = expand_path(path)
@@ -119,7 +119,7 @@ def count(files: ImageFiles) -> dict[str, int]:
 
 
 def compare_counts(files: ImageFiles, published: PublishedDataset) -> None:
-    """Compare the numbers of a data set with the published ones."""
+    """Refuse a data set whose numbers differ from the published ones."""
     counts = count(files)
     wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
@@ -136,7 +136,7 @@ def _listed(counts: dict[str, int], names: list[str]) -> str:
 
 
 def _find(folder: Path, published: PublishedDataset) -> Path | None:
-    """The folder or the one below it that has all of a layout."""
+    """Return the folder, or one in it, that has all files of a layout."""
     for candidates in ([folder], _folders_in(folder)):
         complete = [
             candidate
@@ -166,7 +166,7 @@ def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
 
 
 def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | None:
-    """Download archives, if asked for, and unpack them until the data set is complete."""
+    """Download archives, if ``fetch``, and unpack them until the data set is complete."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         doing = f"which unpacks an archive in {str(folder)!r}."

@@ -1,4 +1,4 @@
-"""Which rows of a file are read, and which of them its own split tests on."""
+"""Select the rows of a file that are read, and those that its own split tests on."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Values that rows may have, by the name of an array with one integer or text a row.
+#: Wanted values by the name of an array with one integer or text for each row.
 Marks = Mapping[str, int | Sequence[int]]
 
 
-def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, place: str) -> np.ndarray:
-    """The rows of ``count`` whose arrays have one of the values each.
+def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) -> np.ndarray:
+    """Return the rows, of ``count``, in which each named array has one of its wanted values.
 
     Raises:
         UsageError: there is no such array, it does not fit, or no row has the values.
@@ -24,36 +24,36 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, place: str)
     for key, wanted in marks.items():
         if key not in columns:
             raise UsageError(
-                f"{place!r} has no array {key!r}, only {', '.join(map(repr, columns))}; name one "
+                f"{file!r} has no array {key!r}, only {', '.join(map(repr, columns))}; name one "
                 f"of them.{nearest(key, columns)}"
             )
         array = np.asarray(columns[key])
         if array.shape != (count,) or array.dtype.kind not in "iuUb":
             raise UsageError(
-                f"The array {key!r} of {place!r} is {array.dtype} of shape {array.shape}, but it "
+                f"The array {key!r} of {file!r} is {array.dtype} of shape {array.shape}, but it "
                 f"must hold integers or texts of shape ({count},), one for each sample."
             )
         keep &= np.isin(array, np.atleast_1d(np.asarray(wanted)))
         if not keep.any():
             values = ", ".join(str(value) for value in np.unique(array)[:8])
             raise UsageError(
-                f"No row of {place!r} has {key} = {wanted}; the values of {key!r} include {values}."
+                f"No row of {file!r} has {key} = {wanted}; the values of {key!r} include {values}."
             )
     return np.flatnonzero(keep)
 
 
-def tested_labels(labels: np.ndarray, tested: np.ndarray, place: str) -> np.ndarray:
-    """The labels of the rows that are tested.
+def tested_labels(labels: np.ndarray, tested: np.ndarray, file: str) -> np.ndarray:
+    """Return the labels of the rows that are tested.
 
     Raises:
         UsageError: there is no such row, or a class has other rows too.
     """
     if not tested.any():
-        raise UsageError(f"No row of {place!r} that 'where' keeps is named by 'test'.")
+        raise UsageError(f"No row of {file!r} that 'where' keeps is named by 'test'.")
     shared = np.intersect1d(labels[tested], labels[~tested])
     if shared.size:
         raise UsageError(
-            f"The class {str(shared[0])!r} of {place!r} has rows in 'test' and others "
+            f"The class {str(shared[0])!r} of {file!r} has rows in 'test' and others "
             f"({shared.size} such classes); name all rows of a class or none."
         )
     return np.unique(labels[tested])

@@ -96,7 +96,7 @@ def _read_by_class(root: Path) -> _Cars:
             name, *_, text = line.fields[0].split(",")
             if not text.strip().isdigit() or not 1 <= int(text) <= len(names):
                 raise UsageError(
-                    f"{line.place()} ends with {text!r}, but it must be a class from 1 to "
+                    f"{line.location()} ends with {text!r}, but it must be a class from 1 to "
                     f"{len(names)}, the lines of names.csv; restore both from their archive."
                 )
             classes.append(int(text))
@@ -123,7 +123,7 @@ def _load_mat(file: Path, variables: Sequence[str]) -> dict[str, Any]:
 
 
 def _columns(file: Path, content: dict[str, Any], path: str) -> tuple[list[str], list[int]]:
-    """The paths and classes of the annotations."""
+    """Return the paths and classes of the annotations."""
     table = np.atleast_1d(content["annotations"])
     missing = [name for name in (path, "class") if name not in (table.dtype.names or ())]
     if missing:

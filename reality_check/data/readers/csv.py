@@ -129,7 +129,7 @@ def _check_path(where: str, path: str) -> None:
 def _official_test(
     file: Path, lines: list[_Line], rank: dict[str, int]
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """The test classes, and the mask of the queries where the test has a gallery."""
+    """Return the test classes, and the mask of the queries where the test has a gallery."""
     splits = {line.split for line in lines}
     if splits <= {"", "train"}:
         return None, None
@@ -153,11 +153,11 @@ def _official_test(
     queries = np.array([line.split == "query" for line in lines])
     if "test" in splits:
         return tuple(tested), None
-    _check_found(file, lines)
+    _check_gallery(file, lines)
     return tuple(tested), queries
 
 
-def _check_found(file: Path, lines: list[_Line]) -> None:
+def _check_gallery(file: Path, lines: list[_Line]) -> None:
     gallery = {line.label for line in lines if line.split == "gallery"}
     for line in lines:
         if line.split == "query" and line.label not in gallery:

@@ -37,14 +37,14 @@ def _read_pairs(file: Path, key: str, value: str) -> dict[int, Line]:
     lines: dict[int, Line] = {}
     for line in read_lines(file, (key, value)):
         if lines.setdefault(line.integer(0), line) is not line:
-            raise UsageError(f"{line.place()} has the {key} {line.fields[0]} again; restore it.")
+            raise UsageError(f"{line.location()} has the {key} {line.fields[0]} again; restore it.")
     return lines
 
 
 def _class_of(image: Line, classes: dict[int, Line]) -> int:
     if image.integer(0) not in classes:
         raise UsageError(
-            f"{image.place()} lists image {image.fields[0]}, which has no class in "
+            f"{image.location()} lists image {image.fields[0]}, which has no class in "
             "image_class_labels.txt; restore both files."
         )
     return classes[image.integer(0)].integer(1)

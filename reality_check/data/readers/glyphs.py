@@ -10,23 +10,20 @@ them; fewer classes are a prefix of more.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import warnings
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from PIL import features
 
+from reality_check.data.cache._entry import obtain_entry
 from reality_check.data.images import Images
 from reality_check.data.readers._glyph_characters import class_characters
 from reality_check.data.readers._glyph_images import draw_class
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
-from reality_check.utils.files import atomic_write
 from reality_check.utils.paths import cache_folder
 
 #: Part of every cached file's name and of the data set's: it changes when the images change.
@@ -66,15 +63,21 @@ def make_glyphs(
         _check(name, given[name], low, high)
     _check("classes", classes, 2, len(class_characters()))
     codes = class_characters()[:classes]
-    path = cache_folder() / f"glyphs-{_key(codes, images_per_class, size, seed)}.npz"
-    shape = (classes * images_per_class, size, size, 1)
-    images = _read(path, shape)
-    if images is None:
-        images = _draw(codes, images_per_class, size, seed)
-        _write(path, images)
+    folder = cache_folder() / f"glyphs-{_key(codes, images_per_class, size, seed)}"
+
+    def draw(rank: int) -> np.ndarray:  # the images of a class, one below the other
+        return draw_class(codes[rank], images_per_class, size, seed).reshape(-1, size, 1)
+
+    try:
+        entry = obtain_entry(folder, "glyphs", classes, draw, verify=True)
+        columns = entry.images().array().copy()
+    except UsageError as error:
+        warnings.warn(f"The glyphs are not cached: {error}", stacklevel=2)
+        columns = np.stack([draw(rank) for rank in range(classes)])
     names = tuple(f"{rank:03d}_U+{code:04X}" for rank, code in enumerate(codes))
     labels = np.repeat(np.arange(classes, dtype=np.int64), images_per_class)
-    return ImageSet(Images.from_array(images), labels, names, "glyphs")
+    images = Images.from_array(columns.reshape(-1, size, size, 1))
+    return ImageSet(images, labels, names, "glyphs")
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:
@@ -85,39 +88,8 @@ def _check(name: str, value: int, low: int, high: int) -> None:
         )
 
 
-def _draw(codes: tuple[int, ...], images_per_class: int, size: int, seed: int) -> np.ndarray:
-    drawn = [draw_class(code, images_per_class, size, seed) for code in codes]
-    return np.concatenate(drawn)[..., None]
-
-
 def _key(codes: tuple[int, ...], images_per_class: int, size: int, seed: int) -> str:
     made_by = [GENERATOR_VERSION, matplotlib.__version__, features.version("freetype2")]
     recipe = json.dumps([*made_by, list(codes), images_per_class, size, seed])
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     return f"{len(codes)}x{images_per_class}-{size}px-seed{seed}-{digest}"
-
-
-def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
-    """Return the cached images, or None where there are none or they are damaged."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            images, checksum = arrays["images"], str(arrays["sha256"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        return None
-    intact = images.dtype == np.uint8 and images.shape == shape and _sha256(images) == checksum
-    return images if intact else None
-
-
-def _write(path: Path, images: np.ndarray) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, images=images, sha256=np.array(_sha256(images)))
-    try:
-        atomic_write(path, buffer.getvalue(), durable=False)
-    except OSError as error:
-        warnings.warn(
-            f"The glyphs are not cached ({error}); set REALITY_CHECK_CACHE.", stacklevel=3
-        )
-
-
-def _sha256(images: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(images).data).hexdigest()

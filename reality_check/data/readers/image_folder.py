@@ -31,28 +31,28 @@ def list_image_folder(path: str | Path) -> ImageFiles:
     Raises:
         UsageError: if there is no such folder or a class has no image.
     """
-    place = expand_path(path)
-    zipped = place.is_file() and place.suffix.lower() == ".zip"
-    if not zipped and not place.is_dir():
+    root = expand_path(path)
+    zipped = root.is_file() and root.suffix.lower() == ".zip"
+    if not zipped and not root.is_dir():
         raise UsageError(
-            f"There is no folder {str(place)!r}; write the path of a folder that has one "
+            f"There is no folder {str(root)!r}; write the path of a folder that has one "
             "sub-folder per class, or of a .zip file of it."
         )
-    names = images_below(place)
+    names = images_below(root)
     start = _shared_folder(names) if zipped else ""
     names = sorted((name[len(start) :] for name in names), key=lambda name: name.split("/"))
     class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in names))
-    _check_classes(place, class_names)
+    _check_classes(root, class_names)
     rank = {name: label for label, name in enumerate(class_names)}
     labels = np.array([rank[name.split("/", 1)[0]] for name in names], np.int64)
     if zipped:
-        paths = tuple(f"{place.name}/{start}{name}" for name in names)
-        return ImageFiles(place.stem, place.parent, paths, labels, class_names)
-    return ImageFiles(place.resolve().name, place, tuple(names), labels, class_names)
+        paths = tuple(f"{root.name}/{start}{name}" for name in names)
+        return ImageFiles(root.stem, root.parent, paths, labels, class_names)
+    return ImageFiles(root.resolve().name, root, tuple(names), labels, class_names)
 
 
 def _shared_folder(names: list[str]) -> str:
-    """The folders that hold the class folders of a .zip file, ``""`` or ending with a slash."""
+    """Return the path inside a .zip file to its class folders, ``""`` or ending with a slash."""
     start = ""
     while names and all(name.count("/", len(start)) > 1 for name in names):
         folder = names[0][len(start) :].split("/", 1)[0] + "/"
@@ -62,21 +62,21 @@ def _shared_folder(names: list[str]) -> str:
     return start
 
 
-def _check_classes(place: Path, class_names: tuple[str, ...]) -> None:
+def _check_classes(root: Path, class_names: tuple[str, ...]) -> None:
     if not class_names:
         raise UsageError(
-            f"{str(place)!r} has no sub-folders with images (JPEG, PNG and all else that Pillow "
+            f"{str(root)!r} has no sub-folders with images (JPEG, PNG and all else that Pillow "
             "reads); put the images of each class into a sub-folder of its own."
         )
     empty = sorted(
         entry.name
-        for entry in (place.iterdir() if place.is_dir() else ())
+        for entry in (root.iterdir() if root.is_dir() else ())
         if entry.is_dir()
         and not (entry.name in class_names or is_clutter(entry.name))
         and not any(entry.rglob("experiment.yaml"))
     )
     if empty:
         raise UsageError(
-            f"The class folder {str(place / empty[0])!r} holds no image of its own; add "
+            f"The class folder {str(root / empty[0])!r} holds no image of its own; add "
             "images or remove the folder."
         )

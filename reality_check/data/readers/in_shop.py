@@ -46,7 +46,7 @@ def _list_root(root: Path) -> ImageFiles:
 
 
 def _header_lines(partition: Path) -> int:
-    """Lines up to the one with the names of the columns; before it, the number of images."""
+    """Return the number of lines up to that with the names of the columns."""
     for line in read_lines(partition, ("header",)):
         if line.fields[0].split() == list(_FIELDS):
             return line.number
@@ -61,8 +61,8 @@ def _header_lines(partition: Path) -> int:
 def _part(line: Line) -> str:
     if line.fields[2] not in _PARTS:
         raise UsageError(
-            f"{line.place()} ends with {line.fields[2]!r}, but it must be train, query or gallery; "
-            "take the file from the In-shop benchmark."
+            f"{line.location()} ends with {line.fields[2]!r}, but it must be train, query or "
+            "gallery; take the file from the In-shop benchmark."
         )
     return line.fields[2]
 

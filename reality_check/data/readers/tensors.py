@@ -22,7 +22,7 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
-#: Where arrays are looked for if no name is given, the first that is there.
+#: Names under which arrays are searched if none is given; the first that exists is taken.
 _SAMPLES = ("x", "X", "features", "embeddings", "vectors", "images", "data")
 _LABELS = ("y", "labels", "label", "targets", "target")
 _NAMES, _CLASS_NAMES, _ORIGIN = "names", "class_names", "origin"
@@ -58,16 +58,16 @@ def read_tensors(
         x: name of the samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
-            vectors, images and data that is there.
+            vectors, images and data that exists.
         y: name of the labels: integers or texts, (N,). None: the first of y, labels, label, targets
             and target. Beside a ``.npy`` file the path of another one.
-        names: name of the samples' names, texts (N,). None: ``names``, where it is there.
+        names: name of the samples' names, texts (N,). None: ``names``, if it exists.
         class_names: name of the classes' names: names[label] is the class of an integer label.
-            None: ``class_names``, where it is there; else the labels themselves are the names.
+            None: ``class_names``, if it exists; else the labels themselves are the names.
         where: keep only the rows where each named array (one value a sample) equals the value or
             one of the values, such as ``{"split": 0}``; None keeps all rows.
         test: rows that belong to the official test, named as ``where`` names rows: the classes of
-            those that are kept are the test classes. None: what ``reality-check embed`` noted.
+            those that are kept are the test classes. None: those stored by ``reality-check embed``.
 
     Returns:
         The samples in the file's order; a label is the rank of the file's label among those kept.
@@ -76,11 +76,11 @@ def read_tensors(
         UsageError: the file cannot be read, an array is missing or does not fit, or a value is NaN
             or infinite.
     """
-    place = expand_path(path)
-    columns = _open(place, y)
-    file = str(place)
+    path = expand_path(path)
+    columns = _open(path, y)
+    file = str(path)
     samples = _required(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
-    y = "y" if place.suffix == ".npy" else y
+    y = "y" if path.suffix == ".npy" else y
     labels = _required(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
@@ -93,7 +93,7 @@ def read_tensors(
     data = labelled(
         samples[rows],
         labels[rows],
-        place.stem,
+        path.stem,
         f"The samples of {file!r}",
         names=None if own_names is None else np.asarray(own_names)[rows],
         queries=None if queries is None else queries[rows],
@@ -115,7 +115,7 @@ def labelled(
     origin: str = "",
     test_classes: np.ndarray | None = None,
 ) -> SampleSet:
-    """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
+    """Combine samples and the labels of a file in an :class:`ImageSet` or a :class:`TensorSet`.
 
     Args:
         labels: integers or texts, shape (N,).
@@ -130,11 +130,11 @@ def labelled(
     """
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     if labels.shape != samples.shape[:1] or labels.dtype.kind not in "iuUbS":
-        one_each = f"one integer or text for each of {len(samples)} samples"
+        expected = f"one integer or text for each of {len(samples)} samples"
         more = "; 2-d labels have no single class" if labels.ndim == 2 else ""
         raise UsageError(
             f"{what} have labels of shape {labels.shape} and type {labels.dtype}, but they must be "
-            f"{one_each}{more}."
+            f"{expected}{more}."
         )
     values, ranks = np.unique(labels, return_inverse=True)
     rest: dict[str, Any] = {
@@ -169,15 +169,15 @@ def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
 def _required(columns: Columns, given: str | None, known: Sequence[str], what: str) -> Any:
     """Return the array of that name, or else the first of the known names."""
     wanted = known if given is None else [given]
-    found = next((name for name in wanted if name in columns), None)
-    if found is None:
+    key = next((name for name in wanted if name in columns), None)
+    if key is None:
         raise UsageError(
             f"{what}: there is no {' or '.join(map(repr, wanted))}, only "
             f"{', '.join(map(repr, columns))}; name one of them.{nearest(wanted[0], columns)}"
         )
-    if np.ndim(columns[found]) == 0:
-        raise UsageError(f"{what}: {found!r} has shape (), but needs one entry for each sample.")
-    return columns[found]
+    if np.ndim(columns[key]) == 0:
+        raise UsageError(f"{what}: {key!r} has shape (), but needs one entry for each sample.")
+    return columns[key]
 
 
 def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any:
@@ -187,60 +187,60 @@ def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any
 # -- formats -----------------------------------------------------------------------------------
 
 
-def _open(place: Path, y: str | None) -> Columns:
-    if place.is_dir() and not any(place.glob("*.npy")):
-        return _huggingface(place)
-    if not place.is_dir() and place.suffix not in TENSOR_FILES:
+def _open(path: Path, y: str | None) -> Columns:
+    if path.is_dir() and not any(path.glob("*.npy")):
+        return _huggingface(path)
+    if not path.is_dir() and path.suffix not in TENSOR_FILES:
         known = ", ".join(TENSOR_FILES)
         raise UsageError(
-            f"{str(place)!r} is not a file that can be read ({known}, or a folder of reality-check "
+            f"{str(path)!r} is not a file that can be read ({known}, or a folder of reality-check "
             "embed or of Hugging Face's save_to_disk)."
         )
-    if not place.exists():
-        raise UsageError(f"There is no file {str(place)!r}; check the path.")
+    if not path.exists():
+        raise UsageError(f"There is no file {str(path)!r}; check the path.")
     try:
-        if place.is_dir():
-            return _npy_folder(place)
-        if place.suffix == ".npy":
-            return _npy(place, y)
-        return _FORMATS[place.suffix](place)
+        if path.is_dir():
+            return _npy_folder(path)
+        if path.suffix == ".npy":
+            return _npy(path, y)
+        return _FORMATS[path.suffix](path)
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"{str(place)!r} cannot be read ({error}).") from error
+        raise UsageError(f"{str(path)!r} cannot be read ({error}).") from error
 
 
-def _npy(place: Path, y: str | None) -> Columns:
+def _npy(path: Path, y: str | None) -> Columns:
     if y is None:
         raise UsageError(
-            f"{str(place)!r} holds samples without labels; name the file of the labels (y: "
+            f"{str(path)!r} holds samples without labels; name the file of the labels (y: "
             "labels.npy), or save both in an .npz file."
         )
     labels = expand_path(y)
-    beside = place.parent / labels
+    beside = path.parent / labels
     file = labels if labels.is_file() else beside
     if not file.is_file():
         raise UsageError(f"There is no file {y!r} with the labels, nor {str(beside)!r}.")
-    return {"x": np.load(place, mmap_mode="r"), "y": np.load(file)}
+    return {"x": np.load(path, mmap_mode="r"), "y": np.load(file)}
 
 
-def _npz(place: Path) -> Columns:
-    with np.load(place, allow_pickle=False) as arrays:
+def _npz(path: Path) -> Columns:
+    with np.load(path, allow_pickle=False) as arrays:
         return _with_texts(dict(arrays))
 
 
-def _npy_folder(place: Path) -> Columns:
+def _npy_folder(path: Path) -> Columns:
     """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
-    return _with_texts({file.stem: np.load(file, "r") for file in sorted(place.glob("*.npy"))})
+    return _with_texts({file.stem: np.load(file, "r") for file in sorted(path.glob("*.npy"))})
 
 
 def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
     return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
-def _safetensors(place: Path) -> Columns:
-    library = _import("safetensors", place)
-    with library.safe_open(str(place), framework="pt") as file:
+def _safetensors(path: Path) -> Columns:
+    library = _import("safetensors", path)
+    with library.safe_open(str(path), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         about = file.metadata() or {}
     for name in (_NAMES, _CLASS_NAMES):
@@ -249,28 +249,28 @@ def _safetensors(place: Path) -> Columns:
     return {**columns, _ORIGIN: about.get(_ORIGIN, "")}
 
 
-def _parquet(place: Path) -> Columns:
-    return _arrow(_import("pyarrow.parquet", place).read_table(place), str(place))
+def _parquet(path: Path) -> Columns:
+    return _arrow(_import("pyarrow.parquet", path).read_table(path), str(path))
 
 
-def _huggingface(place: Path) -> Columns:
-    library = _import("datasets", place)
+def _huggingface(path: Path) -> Columns:
+    library = _import("datasets", path)
     try:
-        data = library.load_from_disk(str(place))
+        data = library.load_from_disk(str(path))
     except Exception as error:
         raise UsageError(
-            f"The folder {str(place)!r} is none that save_to_disk of Hugging Face's datasets wrote "
+            f"The folder {str(path)!r} is none that save_to_disk of Hugging Face's datasets wrote "
             f"({error}); for a folder of images write reader: image_folder."
         ) from None
     if isinstance(data, library.DatasetDict):
         raise UsageError(
-            f"{str(place)!r} holds the parts {', '.join(data)}; name the folder of one of them."
+            f"{str(path)!r} holds the parts {', '.join(data)}; name the folder of one of them."
         )
-    return _arrow(data.with_format("arrow")[:], str(place))
+    return _arrow(data.with_format("arrow")[:], str(path))
 
 
 def _arrow(table: Any, where: str) -> Columns:
-    """Columns of an Arrow table; lists of one length become rows of an array."""
+    """Return the columns of an Arrow table; lists of equal length become rows of an array."""
     return {name: _column(table.column(name), name, where) for name in table.column_names}
 
 
@@ -300,11 +300,11 @@ _FORMATS: dict[str, Callable[[Path], Columns]] = {
 }
 
 
-def _import(module: str, place: Path) -> Any:
+def _import(module: str, path: Path) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
         raise UsageError(
-            f"Reading {str(place)!r} needs the package {module.partition('.')[0]}; install it with "
+            f"Reading {str(path)!r} needs the package {module.partition('.')[0]}; install it with "
             f"pip install 'pml-extensions[features]'."
         ) from None

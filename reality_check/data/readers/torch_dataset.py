@@ -42,7 +42,7 @@ def read_torch_dataset(
     Returns:
         Images where the items are PIL images, uint8 tensors (C, H, W) or uint8 arrays (H, W, C),
         with 1 or 3 channels; else the tensors as they are. An item is (sample, label, ...), a
-        label an integer or a text. ``dataset.classes``, where it is there, names the classes.
+        label an integer or a text. ``dataset.classes``, if it exists, names the classes.
 
     Raises:
         UsageError: there is no such data set, it cannot be built or read, or its items are of
@@ -113,7 +113,7 @@ def _find(dataset: str, what: str) -> Any:
 
 
 def _item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarray, Any]:
-    """A sample as an array (H, W, C) or (...), and its label."""
+    """Return a sample as an array (H, W, C) or (...), and its label."""
     with users_code(f"{what}: item {index} cannot be read"):
         item = data[index]
     if not isinstance(item, tuple | list) or len(item) < 2:

@@ -53,7 +53,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
 
 
 def _rows_grid(rows: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, list[Axes]]:
-    """A panel for each list of names, with a row for each; ``label`` is of the axis."""
+    """Return a panel for each list of names, with a row for each; ``label`` names the axis."""
     most = max(2, *map(len, rows.values()))
     figure, grid = panel_grid(len(rows), 3, _AROUND + _ROW * most, left=0.1)
     for axes, names in zip(grid, rows.values(), strict=True):
@@ -74,13 +74,13 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 
 
 def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
-    """Single runs, every other one a little lower, since many are close together."""
+    """Draw single runs, every other one a little lower, since many are close together."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
     axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT)
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
-    """The mean with its interval."""
+    """Draw the mean with its interval."""
     colour, mark = row_style(row)
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]

@@ -50,7 +50,7 @@ _LOCK = threading.Lock()
 
 
 def row_style(row: int) -> tuple[str, str]:
-    """The colour of a row, and the shape of its mean: no two rows of up to 18 share both."""
+    """Return the colour and marker of a row; no two of up to 18 rows share both."""
     return COLOURS[row % len(COLOURS)], _MARKS[row // len(COLOURS) % len(_MARKS)]
 
 
@@ -145,7 +145,7 @@ def title(axes: Axes, text: str, longest: int = 23) -> None:
 
 
 def mark_empty(axes: Axes, text: str) -> None:
-    """Say in the middle of an empty panel why it is empty."""
+    """Write into an empty panel why it is empty."""
     axes.text(
         0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=TEXT,
         color=INK, parse_math=False, wrap=True,
@@ -155,7 +155,7 @@ def mark_empty(axes: Axes, text: str) -> None:
 
 
 def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
-    """Let a panel say what colours and shapes are; the texts are taken literally."""
+    """Turn a panel into a legend of colours and shapes; the texts are taken literally."""
     axes.set_axis_off()
     shown = axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(-0.15, 1.0), frameon=False,
@@ -166,7 +166,7 @@ def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
 
 
 def shorten(text: str, length: int) -> str:
-    """Cut a long name in its middle, so that both ends still tell names apart."""
+    """Cut a long name in its middle, so that names with one beginning or end stay distinct."""
     text = " ".join(text.split())
     if len(text) <= length:
         return text
@@ -222,7 +222,7 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
 
 
 def _restyled(text: str, used: set[str], prefix: str) -> str:
-    """Ids that something refers to, with a prefix, and colours that follow the page's."""
+    """Return SVG with a prefix for ids in use, and colours that follow the page's."""
     text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
     colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}

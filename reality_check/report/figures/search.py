@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.config.metrics import PRIMARY, Metric, metric_of
 from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
@@ -35,17 +35,18 @@ _BEST_EPOCH: dict[str, Any] = {
     "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
 }  # fmt: skip
 #: What curves begin with.
-UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
+UNTRAINED_EPOCHS = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 #: Lines of methods beyond the colours.
 _LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 _TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
+_MAP_AT_R = metric_of(PRIMARY)
 #: Inches of a panel's cell.
 _HEIGHT = 1.65
 
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """What a method reaches with so many trials, and its band, which may end earlier; fractions."""
+    """Scores of a method by number of trials, as fractions; the band may end earlier."""
 
     trials: Array
     values: Array
@@ -54,15 +55,18 @@ class BudgetCurve:
 
 
 def _crosses(axes: Axes, positions: list[Any]) -> None:
-    """Mark on the bottom edge what diverged."""
+    """Mark diverged trials on the bottom edge."""
     edge = axes.get_xaxis_transform()
     axes.plot(positions, [0.0] * len(positions), "x", color=INK, transform=edge, clip_on=False)
 
 
 def budget_figure(
-    curves: Mapping[str, BudgetCurve], metric: str, budget: int | None = None
+    curves: Mapping[str, BudgetCurve],
+    metric: str,
+    budget: int | None = None,
+    in_percent: bool = True,
 ) -> Figure:
-    """Return all methods in one panel: scores in percent by number of trials, with bands.
+    """Return all methods in one panel: scores by number of trials, with bands.
 
     A second panel names the colours.
 
@@ -70,69 +74,73 @@ def budget_figure(
         curves: by method.
         metric: that is shown, with the part of the data that it is of.
         budget: a number of trials to be marked.
+        in_percent: whether scores are fractions, which are printed in percent.
     """
+    factor = 100 if in_percent else 1
     figure, (axes, names) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
     if budget is not None:
         axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     handles = []
     for index, (method, curve) in enumerate(curves.items()):
         colour, line = COLOURS[index % len(COLOURS)], _LINES[index // len(COLOURS) % len(_LINES)]
-        shown, low, high = curve.trials[: len(curve.low)], 100 * curve.low, 100 * curve.high
+        shown, low, high = curve.trials[: len(curve.low)], factor * curve.low, factor * curve.high
         axes.fill_between(shown, low, high, color=colour, alpha=0.10, linewidth=0)
-        axes.plot(curve.trials, 100 * curve.values, color=colour, linewidth=1.8, linestyle=line)
+        axes.plot(curve.trials, factor * curve.values, color=colour, linewidth=1.8, linestyle=line)
         label = shorten(method, 40)
         handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     name_x(axes, "trials of the search")
-    share_scale([axes], f"{metric} (%)")
+    share_scale([axes], f"{metric} (%)" if in_percent else metric)
     only_names(names, handles)
     return figure
 
 
 def method_figure(
-    method: MethodResults, runs: Sequence[TrialRecord], metric: str = METRICS[PRIMARY]
+    method: MethodResults, runs: Sequence[TrialRecord], metric: Metric = _MAP_AT_R
 ) -> Figure:
-    """Return validation in percent of every trial by parameter, and of ``runs`` by epoch and fold.
+    """Return validation scores of every trial by parameter, and of ``runs`` by epoch and fold.
 
     The winner of the search is a diamond among the trials, and dashed among the curves.
     """
-    best = winner(method)
+    best, factor = winner(method), 100 if metric.percent else 1
     names = method.searched if best is not None else ()
     shown = [*runs, *([best] if best is not None else [])]
     folds = max((len(run.curves) for run in shown), default=0)
     figure, grid = panel_grid(len(names) + folds, 4, _HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]
     for panels in (slices, curves):
-        share_scale(panels, f"validation {metric} (%)")
+        share_scale(panels, f"validation {metric.title}{' (%)' if metric.percent else ''}")
     for axes, name in zip(slices, names, strict=True):
-        _slice_panel(axes, method, name, best)
+        _slice_panel(axes, method, name, best, factor)
     for fold, axes in enumerate(curves):
         title(axes, f"fold {fold}")
         name_x(axes, "epoch")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         for run in shown:
-            _curve(axes, run, fold, run is best)
+            _curve(axes, run, fold, run is best, factor)
     return figure
 
 
-def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord | None) -> None:
+def _slice_panel(
+    axes: Axes, method: MethodResults, name: str, best: TrialRecord | None, factor: int
+) -> None:
     sound = [t for t in method.search if completed(t) and t.diverged is None]
     lost = [t for t in method.search if t.diverged is not None]
     name_x(axes, shorten(name, 26))
     if name in method.logarithmic:
         _logarithmic(axes, [t.params[name] for t in (*sound, *lost)])
-    values = [100 * (t.value or 0.0) for t in sound]
+    values = [factor * (t.value or 0.0) for t in sound]
     axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL)
     if lost:
         _crosses(axes, [_axis_value(t.params[name]) for t in lost])
     if best is not None:
-        axes.plot([_axis_value(best.params[name])], [100 * (best.value or 0.0)], "D", **_WINNER)
+        axes.plot([_axis_value(best.params[name])], [factor * (best.value or 0.0)], "D", **_WINNER)
 
 
-def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
-    """A fold's finite validation values by epoch, and a dot at its best trained epoch."""
+def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool, factor: int) -> None:
+    """Draw a fold's finite validation values by epoch, and a dot at its best trained epoch."""
     curve = run.curves[fold] if fold < len(run.curves) else ()
-    points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
+    points = [(epoch, factor * value) for epoch, value in curve if math.isfinite(value)]
     if points:
         style: dict[str, Any] = {"color": COLOURS[0], "linewidth": 1.0, "alpha": 0.6}
         if won:
@@ -153,5 +161,5 @@ def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _axis_value(value: Any) -> Any:
-    """Choices are drawn by name, numbers at their place."""
+    """Return the position of a value on its axis: a number, or the name of a choice."""
     return str(value) if isinstance(value, str | bool) or value is None else value

@@ -23,7 +23,7 @@ from PIL import Image
 from reality_check.report.figures.plotting import ReportFigure, inline_svg
 from reality_check.report.sections.blocks import Alarming, Block, Section, Strong
 from reality_check.report.tables import CLOSE_MARK
-from reality_check.report.text import NOTHING
+from reality_check.report.wording import NOTHING
 
 #: Larger galleries are set into the page as WebP; the PNG stays in figures/.
 _LARGE_GALLERY = 120_000
@@ -42,7 +42,7 @@ def report_html(title: str, sections: Sequence[Section]) -> str:
 
 
 def sort_value(text: str) -> float | None:
-    """The number that a cell is sorted by: its first one; a duration in seconds.
+    """Return the number that a cell is sorted by: its first one; a duration in seconds.
 
     ``"1 h 7 min"`` is 4020, ``"25.25 ± 0.13"`` 25.25, ``"−0.50 to 1.20"`` -0.5, ``"< 0.001"`` just
     below 0.001.
@@ -50,8 +50,8 @@ def sort_value(text: str) -> float | None:
     Returns:
         ``None`` where there is no number.
     """
-    units = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
-    if units:
+    is_duration = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
+    if is_duration:
         parts = re.findall(r"([\d.]+) (d|h|min|s)", text)
         return sum(float(count) * _SECONDS[unit] for count, unit in parts)
     number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
@@ -83,7 +83,7 @@ def _templates() -> Environment:
 
 
 def _joined(name: str) -> str:
-    """A template without its line breaks and indentation, which a browser would show as spaces."""
+    """Return a template without line breaks and indentation, which would be shown as spaces."""
     return "".join(line.strip() for line in _read(name).splitlines())
 
 
@@ -100,19 +100,19 @@ def _blocks(blocks: Iterable[Block]) -> Markup:
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may be broken after its underscores, dots and hyphens only."""
+    """Return a name that may be broken after underscores, dots and hyphens only."""
     return Markup(re.sub(r"([_.-])(?=[^\W\d])", r"\1<wbr>", html.escape(name)))
 
 
 def _panels(figure: ReportFigure) -> Iterator[tuple[Markup, str]]:
-    """A figure's panels as SVG in the page's colours, each with its width in pixels."""
+    """Return a figure's panels as SVG in the page's colours, with their widths in pixels."""
     digest = hashlib.sha256(f"{figure.folder}{figure.stem}".encode()).hexdigest()
     for svg, points in inline_svg(figure.files["svg"], f"f{digest[:8]}-"):
         yield Markup(svg), f"{_PIXELS * points:.0f}"
 
 
 def _picture(png: bytes) -> str:
-    """A photograph's address; WebP, so that a page of many galleries stays small enough to send."""
+    """Return a picture as a data URL; WebP keeps a page of many galleries small."""
     kind = "png"
     if len(png) > _LARGE_GALLERY:
         kind, stream = "webp", io.BytesIO()

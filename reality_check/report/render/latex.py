@@ -6,20 +6,18 @@ import unicodedata
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.columns import BUILT_IN
-from reality_check.report.sections.blocks import PlainTable
-from reality_check.report.sections.comparison import other_note
-from reality_check.report.sections.published import PublishedPart, published_parts
+from reality_check.report.sections.comparison import other_metrics_text
 from reality_check.report.sections.verdict import of_leader, range_text
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
     TableRow,
-    close_note,
+    close_text,
     comparison_tables,
     other_tables,
 )
-from reality_check.report.text import NOTHING, counted, p_text, points
+from reality_check.report.wording import NOTHING, counted, p_text, points
 from reality_check.statistics import Comparison
 
 #: The letters that LaTeX has names for; other Greek ones look like Latin letters.
@@ -89,37 +87,14 @@ def tables_tex(summary: Summary) -> str:
     if others := other_tables(summary):
         caption = (
             f"{summary.results.name}, other metrics: mean and 95 % interval over n "
-            f"{summary.basis.repeats}. {other_note(summary)}"
+            f"{summary.evidence.repeats}. {other_metrics_text(summary)}"
         )
         lines += ["", *_environment(summary, caption, others)]
-    for part in published_parts(summary):
-        if part.table is not None:
-            lines += _published_tables(part, part.table)
-    lines += _comparisons(summary)
-    return "\n".join([*lines, ""])
-
-
-def _published_tables(part: PublishedPart, table: PlainTable) -> list[str]:
-    """One ``table`` for each category: all in one could be longer than a page."""
-    head = [table.header[0], *table.header[2:]]
-    columns = "".join("l" if text in table.words else "r" for text in head)
-    groups: dict[str, list[str]] = {}
-    shown = ""
-    for method, category, *cells in table.rows:
-        rows = groups.setdefault(category, [])
-        name = escape(method) if method != shown or not rows else ""
-        rows.append(" & ".join([name, *map(_text, cells)]) + r" \\")
-        shown = method
-    lines = []
-    for category, rows in groups.items():
-        header = [" & ".join(map(escape, head)) + r" \\", r"\midrule"]
-        caption = rf"\caption{{Category {escape(category)}. {escape(part.caption)}}}"
-        lines += ["", *_table(caption, columns, [*header, *rows])]
-    return lines
+    return "\n".join([*lines, *_comparisons(summary), ""])
 
 
 def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
-    """A ``table`` environment around the rows, over both columns of a page that has two.
+    """Return a ``table`` environment with the rows, over both columns of a page that has two.
 
     Many columns get smaller letters and gaps, so that they fit the page's width.
     """
@@ -142,12 +117,12 @@ def _group_head(category: str, columns: int) -> str:
 
 
 def _text(text: str) -> str:
-    """A cell; an empty one has a short dash."""
+    """Return a cell; an empty one has a short dash."""
     return "--" if text == NOTHING else escape(text)
 
 
 def _comparisons(summary: Summary) -> list[str]:
-    """A ``table`` of the best method of each category and the others; none without an interval."""
+    """Return a ``table`` of the best method of each category against the others, if tested."""
     rows = {
         category: [pair for pair in of_leader(summary, category) if pair.adjusted_p is not None]
         for category in summary.categories
@@ -178,9 +153,9 @@ def _pair_row(pair: Comparison) -> str:
 
 
 def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
-    """One ``table``: a group of rows for each category."""
+    """Return one ``table`` with a group of rows for each category."""
     italics = " In italics: not trained." if summary.baselines else ""
-    caption = escape(caption) + _MARKS + escape(f"{close_note(summary)}.{italics}")
+    caption = escape(caption) + _MARKS + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
     own = tables[0].columns[len(BUILT_IN) :] if tables else ()
     columns = len(titles) + 2 + len(own)
@@ -212,6 +187,6 @@ def _caption(summary: Summary) -> str:
     protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     return (
-        f"{results.name}: mean and 95 % interval over n {summary.basis.repeats}, in percent. "
+        f"{results.name}: mean and 95 % interval over n {summary.evidence.repeats}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )

@@ -9,7 +9,7 @@ from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections import blocks as kinds
 from reality_check.report.sections.blocks import Block, PlainTable, Section, Strong, Text
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
-from reality_check.report.text import NOTHING
+from reality_check.report.wording import NOTHING
 
 
 def report_md(title: str, sections: Sequence[Section]) -> str:
@@ -22,7 +22,7 @@ def report_md(title: str, sections: Sequence[Section]) -> str:
 
 
 def _escape(text: str) -> str:
-    """``text`` on one line, with everything harmless that Markdown or HTML would read."""
+    """Return ``text`` on one line, with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", re.sub(r"\s+", " ", text))
 
 
@@ -59,7 +59,7 @@ def _paragraph(block: Block) -> str:
             return f"### {_escape(block.text)}"
         case kinds.Bullets():
             return "\n".join(f"- {_line(line)}" for line in block.lines)
-        case kinds.Note():
+        case kinds.Footnote():
             return _line(block.text)
         case kinds.PlainTable():
             return _plain_table(block)

@@ -44,7 +44,7 @@ def references_bib(results: ExperimentResults) -> str:
         "% Cite what you show; the comment above an entry says what it stands for."
     ]
     if unknown:
-        lines = "\n".join(f"%   {_comment(one)}" for one in dict.fromkeys(unknown))
+        lines = "\n".join(f"%   {_comment(name)}" for name in dict.fromkeys(unknown))
         blocks.append(f"% Without an entry here; add its source if it has one:\n{lines}")
     entries = _data()["entries"]
     for key in sorted(reasons):
@@ -60,7 +60,7 @@ def bibtex(key: str, fields: Mapping[str, Any]) -> str:
 
 
 def _comment(text: str) -> str:
-    """On one line, without the character that begins an entry even in a comment."""
+    """Return a text on one line, without ``@``, which begins an entry even in a comment."""
     return " ".join(text.replace("@", "(at)").split())
 
 
@@ -70,7 +70,7 @@ def _data() -> dict[str, Any]:
 
 
 def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | None]]:
-    """What was used, with the keys of its entries; ``None`` where there is no entry."""
+    """Yield what was used, with the keys of its entries; ``None`` where there is no entry."""
     config = results.config
     methods = config.get("methods") or []
     for method in results.methods:
@@ -91,7 +91,7 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
 
 
 def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:
-    """The loss, the miner, and the classes among their arguments."""
+    """Yield the loss, the miner, and the classes among their arguments."""
     miner = plain.get("miner") or {}
     classes = [(str(plain["loss"]), "loss")]
     classes += [(str(miner["class"]), "miner")] if "class" in miner else []
@@ -107,7 +107,7 @@ def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, lis
 
 
 def _trunks(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:
-    """The trunks of the experiment and of methods with one of their own, and their weights."""
+    """Yield the trunks of the experiment and of its methods, and their weights."""
     data = _data()
     for model in models:
         if trunk := model.get("trunk"):

@@ -21,7 +21,7 @@ from reality_check.results import ColumnValue, ExperimentResults, MethodResults,
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
-#: Of the keys: raised when one is removed, renamed or changes its meaning.
+#: Version of the keys: raised when one is removed, renamed or changes its meaning.
 VERSION = 3
 
 #: Endings of the metrics that were measured on the geometry that a method does not use.
@@ -47,7 +47,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
         "methods": [_method(summary, method) for method in results.methods],
         "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
-        "basis": summary.basis.value,
+        "basis": summary.evidence.value,
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
             | _interval(difference)
@@ -95,7 +95,7 @@ def _environment(summary: Summary) -> dict[str, Any]:
 
 
 def _metrics(summary: Summary) -> list[dict[str, Any]]:
-    """The metrics of the results, with the names that tables print."""
+    """Return the metrics of the results, with the names that tables print."""
     rows = (*summary.results.rows, *summary.results.baselines)
     names = dict.fromkeys([*METRICS, *(row.metric for row in rows)])
     return [
@@ -152,7 +152,7 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
 
 
 def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
-    """What each method scores, by category and metric: see ``basis``."""
+    """Yield the score of each method by category and metric, over what ``basis`` names."""
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
@@ -165,7 +165,7 @@ def _interval(number: Centred) -> dict[str, Any]:
 
 
 def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
-    """Mean and interval of each baseline, category and metric, in the rows' order."""
+    """Yield mean and interval of each baseline, category and metric, in the rows' order."""
     scores: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         scores.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
@@ -176,18 +176,18 @@ def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
 
 
 def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Every pair, as in ``comparisons.csv``, with its sentence."""
+    """Yield every pair, as in ``comparisons.csv``, with its sentence."""
     summary = analysis.summary
     pairs = [pair for category in summary.categories for pair in summary.comparisons(category)]
     for record, pair in zip(comparison_records(analysis), pairs, strict=True):
         yield record | {
-            "about": "losses" if summary.basis.of_losses else "settings",
-            "sentence": pair_sentence(pair, summary.basis),
+            "about": "losses" if summary.evidence.of_losses else "settings",
+            "sentence": pair_sentence(pair, summary.evidence),
         }
 
 
 def _plain(value: Any, given: bool = False) -> Any:
-    """Only what JSON can say: a number that is not finite, nor given, is None."""
+    """Return plain JSON data; numbers that are not finite become None, except given values."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v, given or k in _AS_GIVEN) for k, v in value.items()}
     if isinstance(value, list | tuple):

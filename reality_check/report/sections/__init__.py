@@ -11,18 +11,18 @@ from reality_check.report.sections.blocks import Folded, Section
 from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.comparison import comparison_section
-from reality_check.report.sections.cost import cost_section
-from reality_check.report.sections.deviations import deviations_section
+from reality_check.report.sections.deviation_list import deviations_section
 from reality_check.report.sections.groups import folders_section
+from reality_check.report.sections.hours import cost_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.overview import overview_section
+from reality_check.report.sections.paper_scores import published_section
 from reality_check.report.sections.pictures import galleries_section
-from reality_check.report.sections.published import published_section
 from reality_check.report.sections.search import parameters_section, search_section
 from reality_check.report.sections.settings import reproduce_section, settings_section
 from reality_check.report.sections.tuning import luck_section, tuning_section
 from reality_check.report.sections.untrained import baselines_section
-from reality_check.report.sections.verdict import NOISE_NOTES, verdict_section
+from reality_check.report.sections.verdict import NOISE_TEXTS, verdict_section
 
 __all__ = ["report_sections"]
 
@@ -47,7 +47,9 @@ def report_sections(analysis: Analysis) -> list[Section]:
         folders_section(summary),
         comparison_section(summary),
         published_section(summary),
-        _with_folds(Section("statistics", "Statistics", (NOISE_NOTES[summary.basis],)), statistics),
+        _with_folds(
+            Section("statistics", "Statistics", (NOISE_TEXTS[summary.evidence],)), statistics
+        ),
         _with_folds(search_section(summary), searches),
         methods_section(summary),
         galleries_section(summary),
@@ -59,7 +61,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
 
 
 def _folded_rest(section: Section | None, title: str) -> Section | None:
-    """A section of which only the first block is not folded."""
+    """Return a section with all blocks folded except the first."""
     if section is None:
         return None
     first, *rest = section.blocks
@@ -67,7 +69,7 @@ def _folded_rest(section: Section | None, title: str) -> Section | None:
 
 
 def _with_folds(section: Section, others: Sequence[Section | None]) -> Section:
-    """A section that has others in it, each to be unfolded."""
+    """Return a section that contains others, each folded."""
     folds = (
         Folded(other.heading, other.blocks, anchor=other.anchor)
         for other in others

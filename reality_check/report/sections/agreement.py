@@ -5,9 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
+from reality_check.config.metrics import Metric
+from reality_check.report.sections.blocks import Block, Bullets, Footnote, PlainTable, Section
 from reality_check.report.summary import Summary, sound_reproductions, winner
-from reality_check.report.text import NOTHING, interval_text, p_text, percent, points, true_minus
+from reality_check.report.wording import (
+    NOTHING,
+    difference_text,
+    interval_text,
+    p_text,
+    score_text,
+    true_minus,
+)
 from reality_check.results import MethodResults
 from reality_check.statistics import (
     Estimate,
@@ -17,7 +25,7 @@ from reality_check.statistics import (
     t_interval,
 )
 
-_NOTE = (
+_FOOTNOTE = (
     "Winner's curse: a trial that is best of many was also lucky; its retrainings show its level "
     "without that luck."
 )
@@ -28,14 +36,18 @@ def agreement_section(summary: Summary) -> Section | None:
     curses = [curse for method in summary.results.methods if (curse := _curse(method))]
     if not curses:
         return None
-    lines = [curse_sentence([gap for _, _, gap, _ in curses])]
+    lines = [curse_sentence([gap for _, _, gap, _ in curses], summary.results.selected_by)]
     for category in summary.categories:
         lines += agreement_sentences(summary, category)
-    blocks: tuple[Block, ...] = (Bullets(tuple(lines)), _table(curses), Note(_NOTE))
+    blocks: tuple[Block, ...] = (
+        Bullets(tuple(lines)),
+        _table(curses, summary.results.selected_by),
+        Footnote(_FOOTNOTE),
+    )
     return Section("agreement", "Validation and test", blocks)
 
 
-def curse_sentence(gaps: list[Estimate]) -> str:
+def curse_sentence(gaps: list[Estimate], metric: Metric) -> str:
     """Return one sentence on how far winners stood above their retrainings."""
     above, count = sum(gap.mean > 0 for gap in gaps), len(gaps)
     mean = math.fsum(gap.mean for gap in gaps) / count
@@ -44,7 +56,8 @@ def curse_sentence(gaps: list[Estimate]) -> str:
         start = f"The winner of the search scored {side} the mean of its retrainings"
     else:
         start = f"{above} of {count} winners scored above the mean of their retrainings"
-    average = f"by {points(mean)} points of validation score"
+    unit = " points" if metric.percent else ""
+    average = f"by {difference_text(mean, metric)}{unit} of validation score"
     return f"{start}{'; on average' if count > 1 else ''} {average}."
 
 
@@ -84,17 +97,26 @@ def _curse(method: MethodResults) -> Curse | None:
     return (method, best.value, selection_gap(best.value, again), again) if again else None
 
 
-def _table(curses: list[Curse]) -> PlainTable:
+def _table(curses: list[Curse], metric: Metric) -> PlainTable:
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
     rows = []
     for method, best, gap, again in curses:
         reach = prediction_interval(again)
-        half = "" if gap.half_width is None else f" ± {points(gap.half_width)}"
-        one_more = NOTHING if reach is None else f"{percent(reach[0])} to {percent(reach[1])}"
-        retrained, difference = interval_text(t_interval(again)), f"{points(gap.mean)}{half}"
-        rows.append((method.name, percent(best), retrained, difference, one_more, str(gap.n)))
+        half = "" if gap.half_width is None else f" ± {difference_text(gap.half_width, metric)}"
+        expected = [score_text(end, metric) for end in reach or ()]
+        rows.append(
+            (
+                method.name,
+                score_text(best, metric),
+                interval_text(t_interval(again), metric.percent),
+                f"{difference_text(gap.mean, metric)}{half}",
+                " to ".join(expected) or NOTHING,
+                str(gap.n),
+            )
+        )
     caption = (
-        "Validation score in percent. Gap: the winner's value minus the mean of its "
-        "retrainings, in points; “one more retraining”: where 95 % of them are expected."
+        f"Validation score{' in percent' if metric.percent else ''}. Gap: the winner's value minus "
+        f"the mean of its retrainings{', in points' if metric.percent else ''}; “one more "
+        "retraining”: where 95 % of them are expected."
     )
     return PlainTable(caption, header, tuple(rows))

@@ -1,4 +1,4 @@
-"""What the report is made of, as plain data; Markdown and HTML each show it in their way."""
+"""The parts of a report as plain data, which Markdown and HTML each render."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from reality_check.report.tables import ComparisonTable
 
 
 class Strong(str):
-    """Words that stand out from the others of their line."""
+    """Words in bold."""
 
     __slots__ = ()
 
 
 class Alarming(Strong):
-    """Words that nobody is to read past."""
+    """Words in bold and in the colour of a warning."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Note:
+class Footnote:
     """A paragraph of small print."""
 
     text: Text
@@ -48,14 +48,14 @@ class Note:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be read first, in large print."""
+    """The verdict, in large print."""
 
     blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Names and what they are, in a few words each, where the page has room for them."""
+    """Pairs of a name and a few words, beside the text where the page has room."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -85,7 +85,7 @@ class ComparisonTables:
 
 @dataclass(frozen=True)
 class Filter:
-    """What leaves out rows, columns and tables of a section's comparison, where a page can."""
+    """Controls that hide rows, columns and tables of a section's comparison, in HTML."""
 
     tables: tuple[ComparisonTable, ...]
 
@@ -110,14 +110,14 @@ class Gallery:
 
 @dataclass(frozen=True)
 class WholeReport:
-    """A link to the report, of the same form, that lies in a folder below."""
+    """A link to the whole report, which is in a subfolder."""
 
     folder: str
 
 
 @dataclass(frozen=True)
 class Box:
-    """What is set apart; its kind is ``serious``, ``minor`` or ``clean``."""
+    """Blocks in a coloured box; its kind is ``serious``, ``minor`` or ``clean``."""
 
     kind: str
     blocks: tuple[Block, ...]
@@ -125,7 +125,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Folded:
-    """What a reader opens when wanted.
+    """Blocks that a reader can open and close.
 
     Attributes:
         title: what is in it.
@@ -144,7 +144,7 @@ Block = (
     str
     | Heading
     | Bullets
-    | Note
+    | Footnote
     | Verdict
     | Facts
     | PlainTable

@@ -9,19 +9,20 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from reality_check.config.metrics import Metric
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
-from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
+from reality_check.report.sections.blocks import Block, Footnote, PlainTable, Section
 from reality_check.report.sections.tuning import leading_sentences
-from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
-from reality_check.report.text import NOTHING, counted, percent, points
+from reality_check.report.summary import Evidence, Summary, completed, sound_reproductions
+from reality_check.report.wording import NOTHING, counted, difference_text, score_text
 from reality_check.results import MethodResults
 from reality_check.statistics import expected_best, expected_best_band
 
-#: From fewer trials nothing can be told about others that were not made.
+#: With fewer trials, nothing is estimated about further ones.
 _FEWEST = 20
 
-_NOTE = (
+_FOOTNOTE = (
     "The trials are taken in a random order, while a sampler that learns puts its better ones "
     "last, so with fewer trials the search itself would have found less. All of it is validation: "
     "it says who would have been chosen, not who would have won on the test classes."
@@ -30,7 +31,7 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Budget:
-    """What the trials of one method were worth.
+    """The expected best score of one method by number of trials.
 
     Attributes:
         method: its name.
@@ -58,7 +59,7 @@ class Budget:
 def budgets(summary: Summary) -> list[Budget]:
     """Return the budget of each method with one search of twenty complete trials or more."""
     worth: list[Budget] = []
-    if summary.basis is Basis.SUBSETS:
+    if summary.evidence is Evidence.SUBSETS:
         return worth  # the curves of test scores tell more
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
@@ -75,25 +76,32 @@ def budget_section(summary: Summary) -> Section | None:
     if not shown:
         return None
     lines = leading_sentences({b.method: dict(enumerate(b.curve, 1)) for b in shown})
-    blocks: tuple[Block, ...] = (*lines, _figure(summary, shown), _table(shown), Note(_NOTE))
+    blocks: tuple[Block, ...] = (
+        *lines,
+        _figure(summary, shown),
+        _table(shown, summary.results.selected_by),
+        Footnote(_FOOTNOTE),
+    )
     return Section("budget", "Was the budget enough?", blocks)
 
 
-def _table(budgets: list[Budget]) -> PlainTable:
+def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
     header = ("Method", "Trials", "Best", "Expected best of half", "Gain", "Spread")
     rows = tuple(
         (
             budget.method,
             str(budget.trials),
-            percent(float(budget.curve[-1])),
-            f"{percent(float(budget.curve[budget.half - 1]))} ({counted(budget.half, 'trial')})",
-            points(budget.gain),
-            NOTHING if budget.spread is None else points(budget.spread),
+            score_text(float(budget.curve[-1]), metric),
+            f"{score_text(float(budget.curve[budget.half - 1]), metric)} "
+            f"({counted(budget.half, 'trial')})",
+            difference_text(budget.gain, metric),
+            NOTHING if budget.spread is None else difference_text(budget.spread, metric),
         )
         for budget in budgets
     )
+    scale = " in percent, differences in points" if metric.percent else ""
     caption = (
-        "Validation score in percent, differences in points; gain: what the second half of the "
+        f"Validation score{scale}; gain: what the second half of the "
         "trials is expected to have brought; spread: standard deviation of one retraining of the "
         "winner. Where the gain is larger, more trials may well have found better parameters."
     )
@@ -101,28 +109,29 @@ def _table(budgets: list[Budget]) -> PlainTable:
 
 
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
-    curves = {}
+    curves, metric = {}, summary.results.selected_by
     for budget in budgets:
         low, high = expected_best_band(_values(summary.records[budget.method]))
         trials, half = np.arange(1.0, budget.trials + 1), budget.half
         curves[budget.method] = BudgetCurve(trials, budget.curve, low[:half], high[:half])
     caption = (
-        f"Expected best validation {summary.results.selected_by} of n trials, up to half of the "
+        f"Expected best validation {metric.title} of n trials, up to half of the "
         "trials with a 95 % band that holds for any distribution of scores (Lourie, Cho and He, "
         "2024)."
     )
     alt = "Expected best validation by number of trials. " + " ".join(
-        f"{budget.method}: {percent(float(budget.curve[0]))} with 1, "
-        f"{percent(float(budget.curve[budget.half - 1]))} with {budget.half}, "
-        f"{percent(float(budget.curve[-1]))} with {budget.trials}."
+        f"{budget.method}: {score_text(float(budget.curve[0]), metric)} with 1, "
+        f"{score_text(float(budget.curve[budget.half - 1]), metric)} with {budget.half}, "
+        f"{score_text(float(budget.curve[-1]), metric)} with {budget.trials}."
         for budget in budgets
     )
-    draw = partial(budget_figure, curves, f"validation {summary.results.selected_by}")
+    label = f"validation {metric.title}"
+    draw = partial(budget_figure, curves, label, in_percent=metric.percent)
     return ReportFigure("expected_best", caption, alt, draw)
 
 
 def _values(method: MethodResults) -> list[float]:
-    """Of every complete trial; a diverged one counts as 0, as it did in the search."""
+    """Return the scores of all complete trials; a diverged one counts as 0, as in the search."""
     return [trial.value or 0.0 for trial in method.search if completed(trial)]
 
 

@@ -7,12 +7,12 @@ import shlex
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
-from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
-from reality_check.report.text import NOTHING, interval_text, listed, percent
+from reality_check.report.sections.blocks import Block, Footnote, PlainTable, Section
+from reality_check.report.wording import NOTHING, interval_text, listed, percent
 from reality_check.statistics import Bounds
 
 _FEW_CLASSES = 20
-_NOTE = (
+_FOOTNOTE = (
     "With other test classes every mean would be different, but mostly in the same direction for "
     "all methods: compare methods by their differences, not by whether these intervals overlap. "
     "Classes are resampled with all their queries (cluster bootstrap); what the queries "
@@ -28,8 +28,8 @@ def classes_section(analysis: Analysis) -> Section | None:
     blocks: list[Block] = []
     if analysis.uncertainties:
         few = f" {analysis.test_classes} classes are few for a bootstrap."
-        note = _NOTE + (few if analysis.test_classes < _FEW_CLASSES else "")
-        blocks += [_table(analysis), Note(note)]
+        text = _FOOTNOTE + (few if analysis.test_classes < _FEW_CLASSES else "")
+        blocks += [_table(analysis), Footnote(text)]
     if analysis.unscored:
         names = [f"{method} ({category})" for method, category in analysis.unscored]
         shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
@@ -47,12 +47,14 @@ def _table(analysis: Analysis) -> PlainTable:
         (
             method,
             category,
-            interval_text(found.training),
-            _range(found.classes),
-            NOTHING if found.both is None else _range(found.both),
-            f"{found.design_effect:.1f}" if math.isfinite(found.design_effect) else NOTHING,
+            interval_text(uncertainty.training),
+            _range(uncertainty.classes),
+            NOTHING if uncertainty.both is None else _range(uncertainty.both),
+            f"{uncertainty.design_effect:.1f}"
+            if math.isfinite(uncertainty.design_effect)
+            else NOTHING,
         )
-        for (method, category), found in analysis.uncertainties.items()
+        for (method, category), uncertainty in analysis.uncertainties.items()
     )
     caption = (
         f"{METRICS[PRIMARY]} in percent: mean ± t-interval over reproductions on these classes, "
@@ -66,7 +68,7 @@ def _range(bounds: Bounds) -> str:
 
 
 def _how_to_score(analysis: Analysis) -> str:
-    """The commands that make the missing scores, where the networks are."""
+    """Return the commands that compute the missing scores, where the networks are kept."""
     folders = [analysis.summary.folder_of(method) for method, _ in analysis.unscored]
     paths = list(dict.fromkeys(folder.path for folder in folders if folder is not None))
     if not paths:

@@ -12,30 +12,31 @@ from reality_check.report.sections.blocks import (
     ComparisonTables,
     Filter,
     Folded,
+    Footnote,
     Heading,
-    Note,
     Section,
     Strong,
 )
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.summary import Evidence, Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
-    close_note,
+    close_text,
     comparison_tables,
     other_tables,
 )
-from reality_check.report.text import interval_text, listed
+from reality_check.report.wording import interval_text, listed
 
-#: What a dot of a figure is.
+#: What a dot of a figure shows.
 _DOTS = {
-    Basis.SEARCHES: "the mean of every search",
-    Basis.SUBSETS: "every retrained trial",
-    Basis.SETTINGS: "every reproduction",
-    Basis.VALUES: "every reproduction",
+    Evidence.SEARCHES: "the mean of every search",
+    Evidence.SUBSETS: "every retrained trial",
+    Evidence.SETTINGS: "every reproduction",
+    Evidence.VALUES: "every reproduction",
 }
 
 
 def comparison_section(summary: Summary) -> Section:
+    """Return the section: all metrics in all categories."""
     if not summary.results.rows:
         return Section("comparison", "All metrics", ("No results yet.",))
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
@@ -44,34 +45,35 @@ def comparison_section(summary: Summary) -> Section:
         labels = [label for metric, label in METRICS.items() if metric != PRIMARY]
         blocks.append(Folded(f"Intervals of {listed(labels)}", tuple(figures)))
     if others:
-        blocks += [Heading("Other metrics"), other_note(summary)]
+        blocks += [Heading("Other metrics"), other_metrics_text(summary)]
         blocks.append(ComparisonTables(others, summary.origins))
     return Section("comparison", "All metrics", tuple(blocks))
 
 
-def legend(summary: Summary) -> Note:
-    """What the numbers and marks of the tables mean."""
-    return Note(
+def legend(summary: Summary) -> Footnote:
+    """Return what the numbers and marks of the tables mean."""
+    return Footnote(
         (
-            f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.repeats}. ",
+            f"Percent, mean ± half-width of the 95 % interval over n {summary.evidence.repeats}. ",
             Strong("Bold"),
-            f": best mean of its column. {CLOSE_MARK}: {close_note(summary)}. Rows in italics are "
+            f": best mean of its column. {CLOSE_MARK}: {close_text(summary)}. Rows in italics are "
             "not trained; their n counts networks, and raw input is one.",
         )
     )
 
 
-def other_note(summary: Summary) -> str:
-    """What the table of other metrics holds."""
+def other_metrics_text(summary: Summary) -> str:
+    """Return what the table of other metrics holds."""
     plain = (
         ""
         if all(metric_of(name).percent for name in summary.final_metrics)
         else " (ratios, traces and distances as they are)"
     )
-    return (
-        f"Asked for in addition to the protocol's three metrics, in percent{plain}; nothing was "
-        "selected by them."
-    )
+    metric = summary.results.selected_by
+    selected = "nothing was selected by them"
+    if metric.name in summary.final_metrics:
+        selected = f"epochs and trials were selected by validation {metric.title}"
+    return f"Asked for in addition to the protocol's three metrics, in percent{plain}; {selected}."
 
 
 def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
@@ -84,8 +86,8 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
     return [
         ReportFigure(
             f"intervals_{metric}",
-            f"{label}: {_DOTS[summary.basis]} (dots), mean and 95 % interval (line). Each category "
-            "has its own scale.",
+            f"{label}: {_DOTS[summary.evidence]} (dots), mean and 95 % interval (line). Each "
+            "category has its own scale.",
             _alt(summary, metric),
             partial(intervals_figure, summary, metric),
             folder,
@@ -96,7 +98,7 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
 
 
 def _alt(summary: Summary, metric: str) -> str:
-    """The figure's content in words: the means of each category in percent."""
+    """Return the figure's content in words: the means of each category in percent."""
     parts = []
     for category in summary.categories:
         means = [

@@ -19,10 +19,10 @@ from reality_check.report.sections.blocks import (
     Section,
     WholeReport,
 )
-from reality_check.report.sections.deviations import deviations_section
+from reality_check.report.sections.deviation_list import deviations_section
 from reality_check.report.sections.overview import overview_section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, counted, listed
+from reality_check.report.wording import NOTHING, counted, listed
 from reality_check.results import Folder
 
 #: More differing settings than this are only counted.

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from reality_check.config.metrics import Metric
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import UNTRAINED_NOTE, method_figure
+from reality_check.report.figures.search import UNTRAINED_EPOCHS, method_figure
 from reality_check.report.sections.blocks import Folded, Section
 from reality_check.report.summary import Summary, winner
-from reality_check.report.text import counted, file_name, listed, parameter, percent
+from reality_check.report.wording import counted, file_name, listed, parameter, score_text
 from reality_check.results import MethodResults, TrialRecord
 
 
@@ -27,10 +28,14 @@ def methods_section(summary: Summary) -> Section | None:
 
 
 def _figure(
-    method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None, metric: str, stem: str
+    method: MethodResults,
+    runs: list[TrialRecord],
+    best: TrialRecord | None,
+    metric: Metric,
+    stem: str,
 ) -> ReportFigure:
-    """Every trial against each parameter, then the learning curves."""
-    caption, alt = [f"{method.name}: validation {metric}."], [f"{method.name}:"]
+    """Return the figure of every trial against each parameter, and of learning curves."""
+    caption, alt = [f"{method.name}: validation {metric.title}."], [f"{method.name}:"]
     if method.searched and best is not None:
         caption.append(
             "By parameter: every trial; the diamond is the winner, crosses at the bottom edge "
@@ -38,17 +43,18 @@ def _figure(
         )
         alt.append(f"validation of the trials against {listed(list(method.searched))}, the best")
         pairs = [f"{key} = {parameter(value)}" for key, value in best.params.items()]
-        alt.append(f"{percent(best.value)} at {listed(pairs)}.")
+        alt.append(f"{score_text(best.value, metric)} at {listed(pairs)}.")
     if runs or (best is not None and best.curves):
         caption.append(
             "By fold: every reproduction, and dashed the winning trial of the search; the dot is "
-            f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE}"
+            f"the best trained epoch, whose network is scored. {UNTRAINED_EPOCHS}"
         )
         folds = max((len(run.curves) for run in runs), default=0)
         reached = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]
         averages = [sum(values) / len(values) if values else None for values in reached]
-        means = [f"fold {n} {percent(average)}" for n, average in enumerate(averages)]
-        best_of = f"; mean best validation in percent: {listed(means)}" if means else ""
+        means = [f"fold {n} {score_text(average, metric)}" for n, average in enumerate(averages)]
+        unit = " in percent" if metric.percent else ""
+        best_of = f"; mean best validation{unit}: {listed(means)}" if means else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
     draw = partial(method_figure, method, runs, metric)
     return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)

@@ -12,7 +12,7 @@ from reality_check.report.sections.blocks import (
     Bullets,
     ComparisonTables,
     Facts,
-    Note,
+    Footnote,
     Section,
     Strong,
     Verdict,
@@ -21,12 +21,12 @@ from reality_check.report.sections.comparison import interval_figures, legend
 from reality_check.report.sections.verdict import cautions, control_sentences, headline, leaders
 from reality_check.report.summary import Summary
 from reality_check.report.tables import overview_table
-from reality_check.report.text import hours_text, listed, points
+from reality_check.report.wording import hours_text, listed, points
 from reality_check.statistics import smallest_detectable
 
 
 def overview_section(summary: Summary, folder: str = "") -> Section:
-    """Return the section: what somebody reads who reads no more.
+    """Return the first section, a summary of the report.
 
     Args:
         summary: the results.
@@ -42,13 +42,13 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
     if table is not None:
         blocks.append(legend(summary))
     if sentence := resolution(summary):
-        blocks.append(Note(sentence))
+        blocks.append(Footnote(sentence))
     return Section("overview", "Overview", (*blocks, Facts(tuple(overview_facts(summary)))))
 
 
 def resolution(summary: Summary) -> str:
-    """How small a difference between losses such an experiment finds; empty where none."""
-    if not summary.basis.of_losses or not summary.results.finished:
+    """Return how small a difference between losses such an experiment finds; may be empty."""
+    if not summary.evidence.of_losses or not summary.results.finished:
         return ""
     category = summary.categories[0]
     estimates = [e for m, e in summary.estimates(category).items() if m not in summary.controls]
@@ -71,7 +71,7 @@ def resolution(summary: Summary) -> str:
 
 
 def _verdict(summary: Summary) -> Verdict:
-    """Who leads: in a sentence, or in a line for each of several."""
+    """Return who leads: in a sentence, or in a line for each of several leaders."""
     where = leaders(summary)
     if len(where) < 2:
         return Verdict((headline(summary),))
@@ -83,7 +83,7 @@ def _verdict(summary: Summary) -> Verdict:
 
 
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:
-    """What was compared and how, in a few lines, for the top of the page."""
+    """Return what was compared and how, in a few lines for the top of the page."""
     results = summary.results
     known = dict(results.facts)
     done = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from reality_check.report.sections.blocks import Gallery, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import file_name
+from reality_check.report.wording import file_name
 
 #: What all galleries have in common.
-_GALLERIES_NOTE = (
+_CAPTION = (
     "Left, the query: the first {noun} of each of some evenly spaced test classes, the same for "
     "all methods. Right, its nearest neighbours among all other test {noun}s, nearest first: a "
     "solid green frame marks the query's class, a dashed red one another class. Embeddings of the "
@@ -29,5 +29,5 @@ def galleries_section(summary: Summary) -> Section | None:
         for method in summary.results.methods
         if method.gallery is not None and method.gallery.exists()
     ]
-    note = _GALLERIES_NOTE.format(noun=noun)
-    return Section("galleries", "Nearest neighbours", (note, *galleries)) if galleries else None
+    caption = _CAPTION.format(noun=noun)
+    return Section("galleries", "Nearest neighbours", (caption, *galleries)) if galleries else None

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from reality_check.config.metrics import STAGES
-from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
+from reality_check.config.metrics import STAGES, Metric
+from reality_check.report.sections.blocks import (
+    Block,
+    Bullets,
+    Folded,
+    Footnote,
+    PlainTable,
+    Section,
+)
 from reality_check.report.summary import Summary, completed, winner
-from reality_check.report.text import NOTHING, counted, listed, parameter, percent
+from reality_check.report.wording import NOTHING, counted, listed, parameter, percent, score_text
 from reality_check.results import MethodResults
 
 #: From fewer trials nothing is said of parameters.
 _FEWEST = 4
 
-_IMPORTANCE_NOTE = (
+_FOOTNOTE = (
     "Functional ANOVA with a random forest, over the searched ranges; what parameters do only "
     "together is in no share. A wide range makes a parameter important. Diverged trials are left "
     "out."
@@ -19,12 +26,13 @@ _IMPORTANCE_NOTE = (
 
 
 def search_section(summary: Summary) -> Section:
-    results = summary.results
+    results, metric = summary.results, summary.results.selected_by
     trials = [trial for method in results.methods for trial in method.search]
     diverged = sum(trial.diverged is not None for trial in trials)
     sentence = (
         f"{counted(len(trials), 'trial')}, {diverged} diverged (a diverged trial uses up budget "
-        f"and counts as 0). Values are validation {results.selected_by}, mean over folds."
+        f"and counts as {'0' if metric.percent else 'the worst'}). Values are validation "
+        f"{metric.title}, mean over folds."
     )
     blocks = (
         sentence,
@@ -35,7 +43,7 @@ def search_section(summary: Summary) -> Section:
 
 
 def _given(summary: Summary) -> PlainTable:
-    """What each method was given: trials and runs, and what went wrong among them."""
+    """Return the table of trials and runs by method, with how many diverged or failed."""
     header = ("Method", "Search trials", "Reproductions", "Complete runs", "Diverged", "Failed")
     rows = []
     for method in summary.results.methods:
@@ -50,18 +58,19 @@ def _given(summary: Summary) -> PlainTable:
 
 
 def winner_table(summary: Summary) -> PlainTable:
-    """The trial of each method that was reproduced, with its hyper-parameters."""
+    """Return the table of the winning trial of each method, with its hyper-parameters."""
     metric = summary.results.selected_by
+    score = f"Validation {metric.title}"
     return PlainTable(
-        f"Winners of the searches: best validation {metric} (mean over folds), and where each "
-        "fold had its best epoch.",
-        ("Method", "Loss", "Hyper-parameters", "Trial", f"Validation {metric}", "Best epochs"),
-        tuple(_winner_row(method) for method in summary.results.methods),
+        f"Winners of the searches: best validation {metric.title} (mean over folds), and where "
+        "each fold had its best epoch.",
+        ("Method", "Loss", "Hyper-parameters", "Trial", score, "Best epochs"),
+        tuple(_winner_row(method, metric) for method in summary.results.methods),
         words=("Method", "Loss", "Hyper-parameters"),
     )
 
 
-def _winner_row(method: MethodResults) -> tuple[str, ...]:
+def _winner_row(method: MethodResults, metric: Metric) -> tuple[str, ...]:
     geometry = "" if method.normalize_embeddings else " (embeddings not normalised)"
     best = winner(method)
     if best is None:
@@ -75,7 +84,7 @@ def _winner_row(method: MethodResults) -> tuple[str, ...]:
         method.loss + geometry,
         "\n".join(parameters) or "none searched",
         str(best.trial_index),
-        percent(best.value),
+        score_text(best.value, metric),
         ", ".join(map(str, best.fold_epochs)) or NOTHING,
     )
 
@@ -88,22 +97,24 @@ def parameters_section(summary: Summary) -> Section | None:
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
     if rows := [row for method in searched for row in _shares(method)]:
         caption = (
-            f"Share of the variance of validation {summary.results.selected_by} that each "
+            f"Share of the variance of validation {summary.results.selected_by.title} that each "
             "parameter explains alone, and the largest share in up to 19 shuffles of the scores "
             "among the trials: chance alone exceeds it in one search of twenty."
         )
         header = ("Method", "Parameter", "Share (%)", "Shuffled (%)")
         blocks.append(PlainTable(caption, header, tuple(rows), words=("Method", "Parameter")))
-        blocks.append(Note(_IMPORTANCE_NOTE))
+        blocks.append(Footnote(_FOOTNOTE))
     return Section("parameters", "What the searches were sensitive to", tuple(blocks))
 
 
 def _shares(method: MethodResults) -> list[tuple[str, ...]]:
-    found = method.importance
-    if found is None:
+    importance = method.importance
+    if importance is None:
         return []
-    noise = percent(found.noise, 0)
-    return [(method.name, name, percent(share, 0), noise) for name, share in found.shares.items()]
+    noise = percent(importance.noise, 0)
+    return [
+        (method.name, name, percent(share, 0), noise) for name, share in importance.shares.items()
+    ]
 
 
 def importance_sentence(method: MethodResults) -> str:

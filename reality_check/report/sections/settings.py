@@ -28,7 +28,7 @@ def settings_section(summary: Summary) -> Section:
 
 
 def reproduce_section(summary: Summary) -> Section:
-    """Return where to stand, the commands that make the same again, and what else there is."""
+    """Return the commands that repeat the run, and the folder in which to call them."""
     folders, config = summary.results.folders, summary.results.config
     if not folders:
         own = " storage=null" if config.get("storage") else ""
@@ -57,7 +57,7 @@ def reproduce_section(summary: Summary) -> Section:
 
 
 def _again(folder: Folder, name: str) -> str:
-    """The command that makes the run of a folder again; a pack is a zip file."""
+    """Return the command that repeats the run of a folder; a pack is a zip file."""
     if Path(folder.path).is_file():
         path = shlex.quote(folder.path)
         given = f"{name}_given"

@@ -12,13 +12,13 @@ from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
-from reality_check.report.sections.blocks import Bullets, Note, PlainTable, Section
-from reality_check.report.summary import Basis
-from reality_check.report.text import NOTHING, percent, points
+from reality_check.report.sections.blocks import Bullets, Footnote, PlainTable, Section
+from reality_check.report.summary import Evidence
+from reality_check.report.wording import NOTHING, percent, points
 from reality_check.statistics import Estimate, budget_curve
 
 _METRIC = METRICS[PRIMARY]
-_NOTE = (
+_FOOTNOTE = (
     "A search of fewer trials is any subset of those that were made; the line is the mean over all "
     "subsets, and the band its 95 % interval, which contains the luck of the search and of the "
     "training, and says whether methods can be distinguished. Numbers of trials at which too many "
@@ -30,7 +30,7 @@ _NOTE = (
 def tuning_section(analysis: Analysis) -> Section | None:
     """Return the section; ``None`` but of all subsets of one random search."""
     summary = analysis.summary
-    if summary.basis is not Basis.SUBSETS:
+    if summary.evidence is not Evidence.SUBSETS:
         return None
     category, curves = summary.categories[0], {}
     for method in summary.methods:
@@ -51,8 +51,10 @@ def tuning_section(analysis: Analysis) -> Section | None:
     drawn = {method: _curve(estimates) for method, estimates in curves.items()}
     draw = partial(budget_figure, drawn, f"test {_METRIC}", summary.budget)
     figure = ReportFigure("tuning_budget", caption, " ".join([caption, *means_text]), draw)
-    means = {method: {n: e.mean for n, e in found.items()} for method, found in curves.items()}
-    blocks = (Bullets(tuple(leading_sentences(means))), figure, Note(_NOTE))
+    means = {
+        method: {n: e.mean for n, e in estimates.items()} for method, estimates in curves.items()
+    }
+    blocks = (Bullets(tuple(leading_sentences(means))), figure, Footnote(_FOOTNOTE))
     return Section("tuning", "Score and tuning budget", blocks)
 
 
@@ -87,22 +89,22 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
 def luck_section(analysis: Analysis) -> Section | None:
     """Return how much searches, trainings and test classes move the scores; ``None`` if unknown."""
     summary = analysis.summary
-    places = [(method, category) for method in summary.methods for category in summary.categories]
-    scatter = {(m, category): summary.scatter(category, m) for m, category in places}
+    keys = [(method, category) for method in summary.methods for category in summary.categories]
+    scatter = {(m, category): summary.scatter(category, m) for m, category in keys}
     if any(shares.training for shares in scatter.values()):
         sources = ["Searches", "Training"]
         what = "of what searches find, of the training of one winner"
     else:
         sources = ["Search and training"]
-        trials = f" of {summary.budget} trials" if summary.basis is Basis.SUBSETS else ""
+        trials = f" of {summary.budget} trials" if summary.evidence is Evidence.SUBSETS else ""
         what = f"of what one search{trials} finds and one training makes of it"
     rows = []
-    for place, shares in scatter.items():
+    for key, shares in scatter.items():
         if shares.search is not None or shares.training is not None:
-            classes = analysis.uncertainties.get(place)
+            classes = analysis.uncertainties.get(key)
             known = [shares.search, shares.training or None][: len(sources)]
             every = [*known, None if classes is None else classes.deviation**2]
-            rows.append((*place, *map(_deviation, every)))
+            rows.append((*key, *map(_deviation, every)))
     caption = (
         f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
         "test classes."

@@ -10,7 +10,7 @@ from statistics import fmean
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Bullets, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import listed, percent
+from reality_check.report.wording import listed, percent
 from reality_check.statistics import Estimate, estimate_difference, over_searches
 
 #: Of more methods, all are not named one by one.
@@ -59,12 +59,12 @@ def untrained(summary: Summary) -> list[Untrained]:
         if there := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)]:
             unbeaten = tuple(m for m, own in methods.items() if not _is_above(own, there))
             baselines.append(Untrained(name, fmean(there), len(there), unbeaten))
-    return sorted(baselines, key=lambda one: -one.mean)
+    return sorted(baselines, key=lambda baseline: -baseline.mean)
 
 
 def not_above_untrained(summary: Summary) -> tuple[str, ...]:
-    """Names of the methods that are not shown to be better than the untrained network."""
-    baselines = {one.name: one.unbeaten for one in untrained(summary)}
+    """Return the methods that are not shown to be better than the untrained network."""
+    baselines = {baseline.name: baseline.unbeaten for baseline in untrained(summary)}
     return baselines.get(UNTRAINED_NETWORK, ())
 
 
@@ -87,12 +87,12 @@ def untrained_sentences(summary: Summary) -> list[str]:
     if not baselines:
         return []
     sentences = []
-    for one in baselines:
+    for baseline in baselines:
         who = "all methods are better"
-        if one.unbeaten:
-            verb = "is" if len(one.unbeaten) == 1 else "are"
-            who = f"{_named(one, summary)} {verb} not better"
-        sentences.append(f"{one.name}, {_score(one)} (n = {one.n}): {who}.")
+        if baseline.unbeaten:
+            verb = "is" if len(baseline.unbeaten) == 1 else "are"
+            who = f"{_named(baseline, summary)} {verb} not better"
+        sentences.append(f"{baseline.name}, {_score(baseline)} (n = {baseline.n}): {who}.")
     return [
         *sentences,
         "A method is better where the 95 % interval of the difference is above 0 (uncorrected; of "
@@ -100,7 +100,7 @@ def untrained_sentences(summary: Summary) -> list[str]:
     ]
 
 
-def untrained_note(summary: Summary) -> str:
+def untrained_sentence(summary: Summary) -> str:
     """Return one sentence on those not better than the best baseline; empty for none."""
     best = next(iter(untrained(summary)), None)
     if best is None or not best.unbeaten:
@@ -111,12 +111,12 @@ def untrained_note(summary: Summary) -> str:
     )
 
 
-def _score(one: Untrained) -> str:
-    return f"{percent(one.mean)} % {METRICS[PRIMARY]}"
+def _score(baseline: Untrained) -> str:
+    return f"{percent(baseline.mean)} % {METRICS[PRIMARY]}"
 
 
-def _named(one: Untrained, summary: Summary) -> str:
+def _named(baseline: Untrained, summary: Summary) -> str:
     methods = len(summary.methods)
-    if _MOST_NAMED < methods == len(one.unbeaten):
+    if _MOST_NAMED < methods == len(baseline.unbeaten):
         return f"all {methods} methods"
-    return listed(one.unbeaten)
+    return listed(baseline.unbeaten)

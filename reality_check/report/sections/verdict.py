@@ -14,14 +14,14 @@ from reality_check.report.sections.blocks import (
     Block,
     Bullets,
     Folded,
+    Footnote,
     Heading,
-    Note,
     PlainTable,
     Section,
 )
-from reality_check.report.sections.untrained import untrained_note
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import NOTHING, counted, listed, p_text, percent, points, rounded
+from reality_check.report.sections.untrained import untrained_sentence
+from reality_check.report.summary import Evidence, Summary
+from reality_check.report.wording import NOTHING, counted, listed, p_text, percent, points, rounded
 from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
 #: So many pairs of a category are put into words; the table has all of them.
@@ -35,7 +35,7 @@ PAIR_KEYS = (
     *("p", "holm_p", "pairs_tested"),
     *(f"probability_of_improvement{ending}" for ending in ("", "_low", "_high")),
 )
-_TABLE_NOTE = (
+_FOOTNOTE = (
     "95 %: interval of the difference, as in the sentences. Any classes: the interval if other "
     "test classes had been drawn and the networks trained again (classes resampled with all their "
     "queries). Both are of single pairs. P(A > B): the probability that a run of the better "
@@ -43,23 +43,23 @@ _TABLE_NOTE = (
 )
 
 #: What an interval of this report covers, and what it does not.
-NOISE_NOTES = {
-    Basis.SEARCHES: (
+NOISE_TEXTS = {
+    Evidence.SEARCHES: (
         "Every interval is over independent searches, so it covers the luck of the search and of "
         "the training. It does not cover the choice of classes (another split)."
     ),
-    Basis.SUBSETS: (
+    Evidence.SUBSETS: (
         "Every interval is over all subsets of one random search (jackknife over its trials), so "
         "it covers the luck of the search and of the training. It does not cover the choice of "
         "classes (another split)."
     ),
-    Basis.SETTINGS: (
+    Evidence.SETTINGS: (
         "Every method was searched once; intervals cover the retraining of what was found only. "
         "Another search finds other settings, and that can change more than a retraining: nothing "
         "here says that one loss is better than another (protocol.search.repeats: 3 or more, or "
         "retrain_best, would)."
     ),
-    Basis.VALUES: (
+    Evidence.VALUES: (
         "Every interval covers training noise only (the same values retrained with fresh seeds). "
         "It covers neither the choice of classes (another split) nor that of the values."
     ),
@@ -67,14 +67,14 @@ NOISE_NOTES = {
 
 #: How a result is counted, in sentences.
 _REPEATS = {
-    Basis.SEARCHES: "searches",
-    Basis.SUBSETS: "trials",
-    Basis.SETTINGS: "retrainings",
-    Basis.VALUES: "",
+    Evidence.SEARCHES: "searches",
+    Evidence.SUBSETS: "trials",
+    Evidence.SETTINGS: "retrainings",
+    Evidence.VALUES: "",
 }
 
 #: What a verdict from one search of each method is to be read with.
-ONE_SEARCH = "One search of each method cannot distinguish losses."
+SINGLE_SEARCH = "One search of each method cannot distinguish losses."
 
 #: The verdict before anything has been measured.
 NO_RESULTS = "No results yet: no reproduction has been scored."
@@ -88,15 +88,15 @@ def verdict_section(analysis: Analysis) -> Section:
         blocks.append(figure)
     for category in summary.categories:
         pairs = summary.comparisons(category)
-        sentences = [pair_sentence(pair, summary.basis) for pair in pairs[:_IN_WORDS]]
+        sentences = [pair_sentence(pair, summary.evidence) for pair in pairs[:_IN_WORDS]]
         blocks += [Heading(category), Bullets((*sentences, *_remarks(summary, category)))]
         if pairs:
             title = counted(len(pairs), "pair")
             blocks.append(Folded(title, (_table(analysis, category),), headed=False))
-        if note := correction_note(summary, category):
-            blocks.append(Note(note))
+        if sentence := correction_sentence(summary, category):
+            blocks.append(Footnote(sentence))
     if any(summary.comparisons(category) for category in summary.categories):
-        blocks.append(Note(_TABLE_NOTE))
+        blocks.append(Footnote(_FOOTNOTE))
     return Section("verdict", "Verdict", tuple(blocks))
 
 
@@ -148,12 +148,12 @@ def _table(analysis: Analysis, category: str) -> PlainTable:
 
 
 def range_text(low: float | None, high: float | None) -> str:
-    """``"0.40 to 2.00"`` in percentage points."""
+    """Return ``"0.40 to 2.00"``, in percentage points."""
     return NOTHING if low is None or high is None else f"{points(low)} to {points(high)}"
 
 
 def probability_text(improvement: Bounds | None) -> str:
-    """``"0.90 (0.61 to 0.98)"``."""
+    """Return ``"0.90 (0.61 to 0.98)"``."""
     if improvement is None:
         return NOTHING
     value, low, high = (rounded(number or 0.0, 2) for number in _value_and_ends(improvement))
@@ -182,28 +182,28 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         + (" (thick), and those for other test classes (thin)." if analysis.differences else ".")
     )
     sentences = [
-        f"{c}: {pair_sentence(p, summary.basis)}" for c, pairs in shown.items() for p in pairs
+        f"{c}: {pair_sentence(p, summary.evidence)}" for c, pairs in shown.items() for p in pairs
     ]
     draw = partial(differences_figure, shown, analysis.differences)
     return ReportFigure("differences", caption, " ".join([caption, *sentences]), draw)
 
 
-def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
+def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) -> str:
     """Return one sentence on one pair of methods, differences in percentage points.
 
     Args:
         comparison: the pair, better method first.
-        basis: what it is about.
+        evidence: what the verdict rests on.
     """
     a, b = comparison.better, comparison.other
     relation = f"{a} is above {b}"
-    if basis is Basis.SETTINGS:
+    if evidence is Evidence.SETTINGS:
         relation = f"{a} retrains above {b}"
         a, b = f"what was found for {a}", f"what was found for {b}"
     tie, difference, repeats = (
         f"{a} is not distinguishable from {b}",
         comparison.difference,
-        _REPEATS[basis],
+        _REPEATS[evidence],
     )
     gap = f"{points(difference.mean)} points {METRICS[PRIMARY]}"
     sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
@@ -213,15 +213,15 @@ def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
             f"{tie}: a difference of {gap}, but no test with fewer than three "
             f"{repeats or 'runs'} ({sizes})."
         )
-    evidence = f"{100 * CONFIDENCE:.0f} % interval {points(low)} to {points(high)}, {sizes}"
+    numbers = f"{100 * CONFIDENCE:.0f} % interval {points(low)} to {points(high)}, {sizes}"
     if comparison.pairs > 1:
-        evidence += f", Holm {p_text(comparison.adjusted_p)}"
+        numbers += f", Holm {p_text(comparison.adjusted_p)}"
     if comparison.distinct:
-        return f"{relation} by {gap} ({evidence})."
+        return f"{relation} by {gap} ({numbers})."
     if low > 0:
-        evidence += f"; alone {p_text(difference.p_value or 0.0)}"
+        numbers += f"; alone {p_text(difference.p_value or 0.0)}"
         tie += f" after correction for {comparison.pairs} pairs"
-    return f"{tie}: a difference of {gap} ({evidence})."
+    return f"{tie}: a difference of {gap} ({numbers})."
 
 
 def _remarks(summary: Summary, category: str) -> list[str]:
@@ -257,7 +257,7 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Runs that diverged: they are in the means, as zeros; the mean of the others apart."""
+    """Return how many runs diverged (means contain them as zeros), and the mean of the others."""
     sentences = []
     for method in summary.results.methods:
         runs = method.final if category == "complete" else method.reproductions
@@ -274,7 +274,7 @@ def _divergence(summary: Summary, category: str) -> list[str]:
     return sentences
 
 
-def correction_note(summary: Summary, category: str) -> str:
+def correction_sentence(summary: Summary, category: str) -> str:
     """Return the sentence on Holm's correction, empty where one pair or none is tested."""
     pairs = max((c.pairs for c in summary.comparisons(category)), default=0)
     if pairs < 2:
@@ -308,14 +308,14 @@ def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
     serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
     which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
-    sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
+    sentences = [SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else ""]
     warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
-    sentences += [untrained_note(summary), warning]
+    sentences += [untrained_sentence(summary), warning]
     return [sentence for sentence in sentences if sentence]
 
 
 def _leader(summary: Summary, category: str) -> str:
-    """Who leads one category on MAP@R, and from whom it is not distinguishable."""
+    """Return which method leads a category on MAP@R, and from which it is not distinguishable."""
     comparisons = summary.comparisons(category)
     if not comparisons:
         return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
@@ -324,13 +324,13 @@ def _leader(summary: Summary, category: str) -> str:
     if not close:
         how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
         others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
-        if summary.basis is Basis.SETTINGS:
+        if summary.evidence is Evidence.SETTINGS:
             others = f"those of {others}" if len(rivals) > 1 else f"those found for {others}"
             return f"the settings found for {best} retrain above {others} on {METRICS[PRIMARY]}"
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
     rivals_named = f"{len(close)} others" if len(close) > 3 else listed(close)
     leading = f"{best} leads on {METRICS[PRIMARY]}"
-    if summary.basis is Basis.SETTINGS:
+    if summary.evidence is Evidence.SETTINGS:
         leading = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
         rivals_named = f"those of {rivals_named}"
         return f"{leading}, but are not distinguishable from {rivals_named}"

@@ -54,7 +54,7 @@ def restored() -> Iterator[None]:
 
 def switches() -> list[str]:
     """What torch says of its switches, the refusals too."""
-    found = []
+    values = []
     for read in (
         lambda: MATMUL.allow_tf32,
         lambda: MATMUL.fp32_precision,
@@ -64,10 +64,10 @@ def switches() -> list[str]:
         lambda: CUDNN.rnn.fp32_precision,
     ):
         try:
-            found.append(str(read()))
+            values.append(str(read()))
         except (RuntimeError, AttributeError) as error:
-            found.append(type(error).__name__)
-    return found
+            values.append(type(error).__name__)
+    return values
 
 
 def is_allowed() -> bool:

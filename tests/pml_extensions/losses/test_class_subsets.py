@@ -95,7 +95,7 @@ def test_a_sample_is_the_loss_over_those_classes(
     sampled = seeded(make, class_sampler=sampler, softmax=chunked(chunk))
     kept = sampler.sample(labels, CLASSES)
     sampler.sample = lambda labels, num_classes: kept  # type: ignore[method-assign]
-    found = results(sampled, x, labels)
+    actual = results(sampled, x, labels)
 
     class_wise = [n for n, p in sampled.named_parameters() if p.shape[0] == CLASSES]
     assert all(dict(sampled.named_parameters())[n].grad.is_sparse == sparse for n in class_wise)
@@ -110,10 +110,10 @@ def test_a_sample_is_the_loss_over_those_classes(
     small_labels = torch.tensor([position[c] for c in labels.tolist()])
     expected = results(small, x, small_labels)
     for name in class_wise:
-        full = torch.zeros_like(found[name])
+        full = torch.zeros_like(actual[name])
         full[kept] = expected[name]
         expected[name] = full
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
 @every_loss
@@ -147,7 +147,7 @@ def test_a_checkpoint_continues_the_draws() -> None:
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 def test_recomputation_draws_the_same_classes(use_reentrant: bool) -> None:
-    found = []
+    grads = []
     for call in (lambda loss, *args: loss(*args), partial(checkpoint, use_reentrant=use_reentrant)):
         torch.manual_seed(0)
         loss = seeded(LOSSES["normalized"], class_sampler=ClassSampler(0.4))
@@ -156,8 +156,8 @@ def test_recomputation_draws_the_same_classes(use_reentrant: bool) -> None:
         # The gradients of several calls, whose recomputations come in any order, in two steps.
         for _ in range(2):
             sum(call(loss, x.requires_grad_(), labels) for x, labels in calls).backward()
-        found.append((loss.proxies.grad, *(x.grad for x, _ in calls)))
-    torch.testing.assert_close(*found)
+        grads.append((loss.proxies.grad, *(x.grad for x, _ in calls)))
+    torch.testing.assert_close(*grads)
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_a_checkpoint_continues_the_queue(steps: int) -> None:
 
 def test_a_checkpoint_without_the_place_in_the_queue_is_refused() -> None:
     state = pml_losses.CrossBatchMemory(pml_losses.ContrastiveLoss(), SIZE).state_dict()
-    with pytest.raises(RuntimeError, match="does not say where in its memory"):
+    with pytest.raises(RuntimeError, match="does not store the position in the queue"):
         CrossBatchMemory(GradMLLoss(), SIZE).load_state_dict(state)
     CrossBatchMemory(GradMLLoss(), SIZE).load_state_dict(state, strict=False)  # as it says
 

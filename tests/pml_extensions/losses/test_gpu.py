@@ -71,8 +71,8 @@ def results(
 def test_same_numbers_as_on_the_cpu(name: str, option: str) -> None:
     x, labels = batch()
     expected = results(seeded(name, option), x, labels)
-    found = results(seeded(name, option).cuda(), x.cuda(), labels.cuda())
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    actual = results(seeded(name, option).cuda(), x.cuda(), labels.cuda())
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
 
 
 @every_case
@@ -93,17 +93,17 @@ def test_half_precision_is_that_of_the_embeddings_alone(
     x = x.to(dtype)
     value, grad, *others = results(seeded(name, option).cuda(), x.float(), labels)
     autocast = torch.autocast("cuda", dtype)
-    found, found_grad, *found_others = results(seeded(name, option).cuda(), x, labels, autocast)
+    actual, actual_grad, *actual_others = results(seeded(name, option).cuda(), x, labels, autocast)
     expected = [value, *others]
-    torch.testing.assert_close([found, *found_others], expected, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(found_grad, grad.to(dtype))
+    torch.testing.assert_close([actual, *actual_others], expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(actual_grad, grad.to(dtype))
 
 
 @pytest.mark.filterwarnings("ignore:the warp's theory")
 @pytest.mark.parametrize("name", LOSSES)
 def test_its_other_methods_are_those_of_the_cpu_and_need_no_wait(name: str) -> None:
     """Logits, also of half precision under autocast, values of a phase, proxies of class means."""
-    found = []
+    results_by_device = []
     for device in ("cpu", "cuda"):
         loss, (x, labels) = seeded(name, "full").to(device), batch()
         x, labels = x.to(device), labels.to(device)
@@ -113,8 +113,8 @@ def test_its_other_methods_are_those_of_the_cpu_and_need_no_wait(name: str) -> N
             loss.set_phase(**{key: value / 2 for key, value in values.items()})
             logits.append(loss.get_logits(x))
         loss.set_proxies_to_class_means(x, labels)
-        found.append([tensor.detach().cpu() for tensor in (*logits, loss.proxies)])
-    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+        results_by_device.append([tensor.detach().cpu() for tensor in (*logits, loss.proxies)])
+    torch.testing.assert_close(*results_by_device, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("map_location", ["cuda", "cpu"])
@@ -191,13 +191,13 @@ def of_batches(device: str, loss: Any, miner: Any, memory: bool) -> list[Tensor]
     """The values and gradients of three batches."""
     if memory:
         loss = CrossBatchMemory(loss, SIZE, memory_size=30).to(device)
-    generator, found = torch.Generator().manual_seed(2), []
+    generator, outputs = torch.Generator().manual_seed(2), []
     for _ in range(3):
         x = torch.randn(12, SIZE, generator=generator).to(device).requires_grad_()
         labels = torch.randint(4, (12,), generator=generator).to(device)
         value = loss(x, labels, None if miner is None else miner(x, labels))
-        found += [value.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(value, x))]
-    return found
+        outputs += [value.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(value, x))]
+    return outputs
 
 
 @pytest.mark.parametrize("memory", [False, True])
@@ -228,15 +228,15 @@ def test_all_quadruples_wait_for_the_number_of_classes(k: float) -> None:
 
 @pytest.mark.parametrize("name", ["disjoint", "all quadruples"])
 def test_a_backward_pass_within_autocast_is_float32(name: str) -> None:
-    found = []
+    grads = []
     for device in ("cpu", "cuda"):
         x = torch.randn(12, SIZE, generator=torch.Generator().manual_seed(3)).to(device)
         loss, y = TUPLES[name](), (torch.arange(12) % 4).to(device)
         with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
             loss(x.requires_grad_(), y).backward()
         assert x.grad is not None
-        found.append(x.grad.cpu())
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+        grads.append(x.grad.cpu())
+    torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)
 
 
 def test_reducers_find_their_indices_on_the_gpu() -> None:

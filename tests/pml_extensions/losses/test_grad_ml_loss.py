@@ -62,9 +62,9 @@ def all_means(
     for first, second in itertools.combinations(members.values(), 2):
         values = [
             quadruple(x, (*pair, *other), k, a)
-            for one, two in ((first, second), (second, first))
-            for pair in itertools.permutations(one, 2)
-            for other in itertools.permutations(two, 2)
+            for x_class, y_class in ((first, second), (second, first))
+            for pair in itertools.permutations(x_class, 2)
+            for other in itertools.permutations(y_class, 2)
         ]
         pos, neg = zip(*values, strict=True)
         means.append((sum(pos) / len(pos), sum(neg) / len(neg)))
@@ -130,12 +130,12 @@ def test_term_weights(k: float) -> None:
 @both_quadruples
 def test_w_is_short_for_six_weights(quadruples: Any) -> None:
     x, labels = embeddings(13), torch.tensor(UNBALANCED)
-    one = GradMLLoss(2.5, 0.3, quadruples=quadruples)
+    short = GradMLLoss(2.5, 0.3, quadruples=quadruples)
     other = GradMLLoss(2.5, quadruples=quadruples, term_weights=six(0.3))
-    torch.testing.assert_close(one(x, labels), other(x, labels), rtol=0, atol=0)
+    torch.testing.assert_close(short(x, labels), other(x, labels), rtol=0, atol=0)
     # w may change during training.
-    one.w = 0.9
-    assert one(x, labels) != other(x, labels)
+    short.w = 0.9
+    assert short(x, labels) != other(x, labels)
 
 
 @pytest.mark.parametrize("k", [1.0, 2.0, 3.5])

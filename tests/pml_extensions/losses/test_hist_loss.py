@@ -67,11 +67,11 @@ def test_both_terms_and_their_gradients(training: bool, chunk: int | None) -> No
         ),
         "hypergraph_loss": 0.7 * hypergraph_losses(loss, a, labels, training),
     }
-    found = {name: sub["losses"] for name, sub in loss(b, labels).items()}
-    torch.testing.assert_close(found, expected)
+    actual = {name: sub["losses"] for name, sub in loss(b, labels).items()}
+    torch.testing.assert_close(actual, expected)
     weights = torch.linspace(1, 2, len(labels), dtype=torch.float64)
     grads = []
-    for terms, leaf in ((expected, a), (found, b)):
+    for terms, leaf in ((expected, a), (actual, b)):
         total = sum((value * weights).sum() for value in terms.values())
         grads.append(torch.autograd.grad(total, [leaf, *loss.parameters()]))
     torch.testing.assert_close(grads[1], grads[0])

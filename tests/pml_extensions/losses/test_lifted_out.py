@@ -65,6 +65,6 @@ def test_two_losses_and_their_helper_alone(elsewhere: str) -> None:
         value = loss(next(iter(leaves.values())), torch.tensor(case["params"]["labels"]))
         grads = torch.autograd.grad(value, list(leaves.values()))
         expected = [case["expected"]["loss"], *(case["expected"]["grads"][key] for key in leaves)]
-        for found, wanted in zip((value.detach(), *grads), expected, strict=True):
+        for actual, wanted in zip((value.detach(), *grads), expected, strict=True):
             wanted = torch.tensor(wanted, dtype=torch.float64)
-            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(actual, wanted, rtol=1e-9, atol=1e-9)

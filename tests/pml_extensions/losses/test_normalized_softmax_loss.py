@@ -37,11 +37,11 @@ def test_equals_pmls(temperature: float) -> None:
     ours = NormalizedSoftmaxLoss(CLASSES, SIZE, temperature).double()
     peer = pml.NormalizedSoftmaxLoss(CLASSES, SIZE, temperature=temperature).double()
     peer.W.data.copy_(ours.W)
-    found, (value, grad_x, grad_w) = (
+    actual, (value, grad_x, grad_w) = (
         results(ours, ours.proxies, x, labels),
         results(peer, peer.W, x, labels),
     )
-    torch.testing.assert_close(found, (value, grad_x, grad_w.t()))
+    torch.testing.assert_close(actual, (value, grad_x, grad_w.t()))
     torch.testing.assert_close(ours.get_logits(x), peer.get_logits(x))
 
 

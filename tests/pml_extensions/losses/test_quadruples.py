@@ -153,13 +153,13 @@ def test_pairs_where() -> None:
     assert (rows.tolist(), columns.tolist(), exists.item()) == ([0], [0], False)
 
 
-@pytest.mark.parametrize("take_matrix", [None, True, False])
-def test_distances_of_pairs(take_matrix: bool | None) -> None:
+@pytest.mark.parametrize("use_matrix", [None, True, False])
+def test_distances_of_pairs(use_matrix: bool | None) -> None:
     y = embeddings(7)
     x = y[:5].clone().requires_grad_()
     lists = [([0, 4, 4], [6, 0, 0]), ([], []), ([2], [2])]
     pairs = [(torch.tensor(i).long(), torch.tensor(j).long()) for i, j in lists]
-    results = distances_of_pairs(x, y, *pairs, take_matrix=take_matrix)
+    results = distances_of_pairs(x, y, *pairs, use_matrix=use_matrix)
     for result, (rows, columns) in zip(results, lists, strict=True):
         expected = [float((y[i] - y[j]).norm()) for i, j in zip(rows, columns, strict=True)]
         torch.testing.assert_close(result, torch.tensor(expected, dtype=x.dtype))

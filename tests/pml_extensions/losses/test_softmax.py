@@ -96,17 +96,17 @@ def test_values_and_gradients(name: str, chunk_size: int | None) -> None:
     z = 1.7 * by_definition(name, x, p) + b
     own = z.gather(1, labels.unsqueeze(1)).squeeze(1)
     expected = (own, masked_logsumexp(z, labels), z.sum(dim=1), p[labels], b[labels])
-    found = (*sums[:3], *sums.rows)
-    torch.testing.assert_close(found, expected)
+    actual = (*sums[:3], *sums.rows)
+    torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(
-        torch.autograd.grad(sum(map(weighted, found)), (x, p, b), retain_graph=True),  # type: ignore[arg-type]
+        torch.autograd.grad(sum(map(weighted, actual)), (x, p, b), retain_graph=True),  # type: ignore[arg-type]
         torch.autograd.grad(sum(map(weighted, expected)), (x, p, b), retain_graph=True),  # type: ignore[arg-type]
     )
-    found = softmax_of(chunk_size).cross_entropy(logits, x, (p, b), labels)
+    actual = softmax_of(chunk_size).cross_entropy(logits, x, (p, b), labels)
     wanted = F.cross_entropy(z, labels, reduction="none")
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(actual, wanted)
     torch.testing.assert_close(
-        torch.autograd.grad(weighted(found), (x, p, b)),
+        torch.autograd.grad(weighted(actual), (x, p, b)),
         torch.autograd.grad(weighted(wanted), (x, p, b)),
     )
 
@@ -253,6 +253,6 @@ def test_negligible_terms_are_zero_in_the_gradient() -> None:
 
 def test_pairwise_distances_can_be_the_logits() -> None:
     x, p, _, labels = inputs()
-    found: Any = ChunkedSoftmax(4).sums(lambda *a: -pairwise_distances(*a), x, (p,), labels)
+    actual: Any = ChunkedSoftmax(4).sums(lambda *a: -pairwise_distances(*a), x, (p,), labels)
     z = by_definition("distance", x, p)
-    torch.testing.assert_close(found.others, masked_logsumexp(z, labels))
+    torch.testing.assert_close(actual.others, masked_logsumexp(z, labels))

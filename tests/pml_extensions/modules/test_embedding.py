@@ -97,9 +97,9 @@ def test_a_start_from_principal_components_is_numpys(count: int, bias: bool) -> 
     mean = x.mean(axis=0)
     _, _, components = np.linalg.svd(x - mean, full_matrices=False)
     expected = (x - mean if bias else x) @ components[:4].T
-    found = layer(torch.tensor(x, dtype=torch.float32)).detach().numpy()
+    actual = layer(torch.tensor(x, dtype=torch.float32)).detach().numpy()
     signs = np.sign((layer.weight.detach().numpy() * components[:4]).sum(axis=1))
-    assert found == pytest.approx(expected * signs, abs=2e-3)
+    assert actual == pytest.approx(expected * signs, abs=2e-3)
     largest = np.abs(layer.weight.detach().numpy()).argmax(axis=1)
     assert (layer.weight.detach().numpy()[range(4), largest] > 0).all()
 
@@ -139,11 +139,11 @@ def test_hamming_recall_through_faiss_is_golden() -> None:
     index.add(codes)
     _, neighbours = index.search(codes, len(codes))
     for k, expected in GOLDEN["expected"]["recall_at_k_hamming"].items():
-        found = 0
+        hits = 0
         for query, row in enumerate(neighbours.tolist()):
             others = [item for item in row if item != query][: int(k)]
-            found += any(labels[item] == labels[query] for item in others)
-        assert found / len(labels) == pytest.approx(expected)
+            hits += any(labels[item] == labels[query] for item in others)
+        assert hits / len(labels) == pytest.approx(expected)
 
 
 @examples(40)

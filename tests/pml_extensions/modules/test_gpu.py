@@ -39,7 +39,7 @@ CODES = {"bits": modules.BinaryEmbedding, "octets": lambda: modules.BinaryEmbedd
 def test_every_module_is_tried() -> None:
     tried = {type(part) for make, _ in MODULES.values() for part in make().modules()}
     exported = [getattr(modules, name) for name in modules.__all__]
-    every = {one for one in exported if isinstance(one, type) and issubclass(one, nn.Module)}
+    every = {item for item in exported if isinstance(item, type) and issubclass(item, nn.Module)}
     assert every - tried == {modules.BinaryEmbedding}
 
 
@@ -48,8 +48,8 @@ def test_codes_are_those_of_a_cpu(name: str) -> None:
     x, binary = torch.randn(5, 11), CODES[name]()
     there = x.cuda()
     with no_waits():
-        found = binary(there)
-    assert torch.equal(found.cpu(), binary(x))
+        actual = binary(there)
+    assert torch.equal(actual.cpu(), binary(x))
 
 
 def results(name: str, device: str, dtype: torch.dtype, autocast: bool) -> list[Tensor]:
@@ -59,26 +59,26 @@ def results(name: str, device: str, dtype: torch.dtype, autocast: bool) -> list[
     x = torch.randn(shape, dtype=torch.float32).to(dtype)
     there: Any = x.to(device).requires_grad_()
     for _ in range(2):  # the first time something may be prepared
-        found = [there, *module.parameters()]
-        for tensor in found:
+        leaves = [there, *module.parameters()]
+        for tensor in leaves:
             tensor.grad = None
         with no_waits():
             with torch.autocast(device, torch.bfloat16, enabled=autocast):
                 y = module(there)
             y.float().square().sum().backward()
-    return [y.detach().cpu(), *(tensor.grad.cpu() for tensor in found)]
+    return [y.detach().cpu(), *(tensor.grad.cpu() for tensor in leaves)]
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_numbers_are_those_of_a_cpu(name: str) -> None:
-    found, expected = (results(name, device, torch.float32, False) for device in ("cuda", "cpu"))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)  # sums over a batch
+    actual, expected = (results(name, device, torch.float32, False) for device in ("cuda", "cpu"))
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=5e-5)  # sums over a batch
 
 
 @pytest.mark.parametrize("name", ["UnitLength", *(name for name in MODULES if "ool" in name)])
 def test_half_precision_is_for_input_and_output_only(name: str) -> None:
-    found = results(name, "cuda", torch.bfloat16, True)
+    actual = results(name, "cuda", torch.bfloat16, True)
     expected = results(name, "cpu", torch.bfloat16, False)
     if name == "UnitLength":
-        assert found[0].dtype == torch.float32
-    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+        assert actual[0].dtype == torch.float32
+    torch.testing.assert_close(actual, expected, rtol=0.02, atol=0.02)

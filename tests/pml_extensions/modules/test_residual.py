@@ -80,22 +80,22 @@ def images() -> Tensor:
 
 def maps_of(trunk: nn.Module, x: Tensor) -> Tensor:
     """What the last stage returns, whatever the trunk does with it then."""
-    found: list[Tensor] = []
+    captured: list[Tensor] = []
     layer = next(part for name, part in trunk.named_modules() if name.endswith("layer4"))
-    handle = layer.register_forward_hook(lambda *arguments: found.append(arguments[2]))
+    handle = layer.register_forward_hook(lambda *arguments: captured.append(arguments[2]))
     trunk(x)
     handle.remove()
-    return found[0]
+    return captured[0]
 
 
 def last_block_input(trunk: nn.Module, x: Tensor) -> Tensor:
-    found: list[Tensor] = []
+    captured: list[Tensor] = []
     handle = trunk.layer4[-1].register_forward_pre_hook(
-        lambda _, arguments: found.append(arguments[0].clone())
+        lambda _, arguments: captured.append(arguments[0].clone())
     )
     trunk(x)
     handle.remove()
-    return found[0]
+    return captured[0]
 
 
 def by_hand(block: nn.Module, x: Tensor, mode: str) -> Tensor:
@@ -161,11 +161,11 @@ def test_output(name: str, mode: Any, training: bool) -> None:
 )
 def test_calls_that_remain(name: str, before: tuple[int, int], paper: int, official: int) -> None:
     trunk = make(name).eval()
-    found = calls(trunk, images())
-    assert (found["ReLU"], found["BatchNorm2d"]) == before
+    counts = calls(trunk, images())
+    assert (counts["ReLU"], counts["BatchNorm2d"]) == before
     for mode, relus in (("paper", paper), ("official", official)):
-        found = calls(remove_last_bn_relu(copy.deepcopy(trunk), mode), images())
-        assert (found["ReLU"], found["BatchNorm2d"]) == (relus, before[1] - 1)
+        counts = calls(remove_last_bn_relu(copy.deepcopy(trunk), mode), images())
+        assert (counts["ReLU"], counts["BatchNorm2d"]) == (relus, before[1] - 1)
 
 
 @pytest.mark.parametrize("mode", MODES)

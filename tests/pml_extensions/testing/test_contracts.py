@@ -34,9 +34,9 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     assert done.wait(600 * slowness()) == 1, done.said() + done.complaints()
     failed: dict[str, set[str]] = defaultdict(set)
     for case in ET.parse(report).iter("testcase"):
-        found = failed[case.attrib["classname"].rpartition(".")[2]]
+        names = failed[case.attrib["classname"].rpartition(".")[2]]
         if case.find("failure") is not None or case.find("error") is not None:
-            found.add(case.attrib["name"])
+            names.add(case.attrib["name"])
     return dict(failed)
 
 

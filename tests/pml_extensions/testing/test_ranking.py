@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pml_extensions.testing import LossContract
-from pml_extensions.testing._ranking import cost_of
+from pml_extensions.testing._ranking import consequence_of
 
 FILE = """\
 import torch
@@ -66,7 +66,7 @@ def test_a_check_without_costs_is_a_wrong_result() -> None:
         def test_of_mine(self) -> None:
             """It is mine."""
 
-    assert cost_of(Mine, "test_of_mine[case]") == ("Wrong result", "It is mine.")
-    assert cost_of(Mine, "test_labels_may_be_int32")[0] == "Convention"
-    assert cost_of(Mine, "test_degenerate_batches_are_finite[empty]")[0] == "Convention"
-    assert cost_of(Mine, "test_degenerate_batches_are_finite[one]")[0] == "Wrong result"
+    assert consequence_of(Mine, "test_of_mine[case]") == ("Wrong result", "It is mine.")
+    assert consequence_of(Mine, "test_labels_may_be_int32")[0] == "Convention"
+    assert consequence_of(Mine, "test_degenerate_batches_are_finite[empty]")[0] == "Convention"
+    assert consequence_of(Mine, "test_degenerate_batches_are_finite[one]")[0] == "Wrong result"

@@ -300,8 +300,8 @@ def half_done(finished: Path, tmp_path: Path) -> Campaign:
 
 
 def say(out: Path, number: int, **state: object) -> None:
-    told = {"worker": this_process(), "time": time.time(), **state}
-    (out / "logs" / f"worker_{number}.json").write_text(json.dumps(told))
+    state_of_worker = {"worker": this_process(), "time": time.time(), **state}
+    (out / "logs" / f"worker_{number}.json").write_text(json.dumps(state_of_worker))
 
 
 def shown(campaign: Campaign, workers: int) -> str:

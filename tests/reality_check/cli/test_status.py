@@ -57,9 +57,9 @@ def claim(stage: Study, worker: dict[str, Any] | None) -> None:
 
 
 def say(campaign: Campaign, number: int, **state: Any) -> None:
-    told = {"worker": this_process(), "number": number, "time": time.time(), **state}
+    reported = {"worker": this_process(), "number": number, "time": time.time(), **state}
     logs = campaign.out_dir / "logs"
-    (logs / f"worker_{number}.json").write_text(json.dumps(told))
+    (logs / f"worker_{number}.json").write_text(json.dumps(reported))
     (logs / f"worker_{number}.log").write_text("")
 
 
@@ -162,12 +162,12 @@ def test_a_worker_of_another_container_is_not_known_to_be_alive(
     campaign: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are process 7 of the same machine: what one says is not taken for the other's."""
-    one, other = ({**this_process(), "namespace": f"pid:[{n}]", "pid": 7} for n in (1, 2))
-    claim(search_of(campaign, "contrastive"), one)
+    first, other = ({**this_process(), "namespace": f"pid:[{n}]", "pid": 7} for n in (1, 2))
+    claim(search_of(campaign, "contrastive"), first)
     say(
         campaign,
         0,
-        worker=one,
+        worker=first,
         doing="search",
         method="contrastive",
         search=0,

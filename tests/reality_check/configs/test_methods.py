@@ -11,11 +11,11 @@ from reality_check.config import Model, Range, named_protocol
 from reality_check.config.named import named_method
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
-    MethodSettings,
-    SecondPhaseSettings,
+    FilledMethod,
+    FilledSecondPhase,
     build_loss,
     enter_second_phase,
-    fill_settings,
+    fill_method,
     middle_params,
     search_space,
 )
@@ -122,16 +122,16 @@ ELSEWHERE: dict[str, dict[str, dict[str, tuple[str, float, float] | None]]] = {
 }
 
 
-def middle_settings(file: str, protocol: str = "mlrc") -> MethodSettings:
+def middle_settings(file: str, protocol: str = "mlrc") -> FilledMethod:
     method, rules = named_method(file), named_protocol(protocol)
     params = middle_params(method, rules)
     if file.startswith("margin"):
         # At margin = beta every pair violates its bound, and the pulls on beta cancel exactly.
         params["arguments.margin"] = 0.1
-    return fill_settings(method, rules, params)
+    return fill_method(method, rules, params)
 
 
-def module_of(settings: MethodSettings, num_classes: int = 32) -> TrainingModule:
+def module_of(settings: FilledMethod, num_classes: int = 32) -> TrainingModule:
     training = named_protocol("mlrc").training
     task = FoldTask(settings, MODEL, training, 64, network_seed=1, loss_seed=2)
     return TrainingModule(task, num_classes, (16, 16, 1), torch.device("cpu"))
@@ -236,7 +236,7 @@ def test_each_value_of_a_second_phase_changes_the_loss(file: str) -> None:
         torch.manual_seed(1)
         loss = build_loss(settings, 8, 8)
         before = loss(embeddings, labels)
-        enter_second_phase(loss, SecondPhaseSettings({}, {name: 0.75}, 1, 1))
+        enter_second_phase(loss, FilledSecondPhase({}, {name: 0.75}, 1, 1))
         after = loss(embeddings, labels)
         assert torch.isfinite(after)
         assert not torch.equal(after, before), name
@@ -276,7 +276,7 @@ def test_the_ranges_of_the_warped_softmax_hold_the_authors_values(data: str) -> 
     theirs = next(m for m in experiment.methods if m.name.startswith("warped_softmax"))
     protocol = named_protocol("mlrc")
     space = search_space(named_method("warped_softmax"), protocol)
-    settings = fill_settings(theirs, protocol, {})
+    settings = fill_method(theirs, protocol, {})
     first, second = settings.arguments, settings.second_phase
     assert second is not None
     values = {f"arguments.{name}": value for name, value in first.items()}

@@ -15,16 +15,64 @@ from reality_check.cli.main import main
 from reality_check.config import Experiment, Method, Model, Training, compose
 from reality_check.config.compose import read_experiment
 from reality_check.config.metrics import metric_of
+from reality_check.config.published_scores import PAPERS
 from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.data import ImageSet
 from reality_check.report.deviations import find_deviations
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params, search_space
+from reality_check.training.methods import fill_method, middle_params, search_space
 from reality_check.training.trainer import Trainer
 from reality_check.utils.config_files import paper_files
 
 CPU = torch.device("cpu")
 FILES = paper_files()
+ALL = ("cub200", "cars196", "sop")
+#: Every table and figure that is repeated, with its data sets.
+EXPECTED = {
+    "000_sgsl": {
+        "table1": ALL,
+        "table2": ("in_shop",),
+        "table3": ("cub200", "cars196", "in_shop"),
+        "table4": ("cars196",),
+        "table5": (*ALL, "in_shop"),
+        "table6": ("cars196",),
+        "figure4": ("cars196",),
+    },
+    "001_normalized_softmax": {
+        "table1": ALL,
+        "table2": ALL,
+        "table3": ALL,
+        "table4": ("cub200",),
+        "table5": ("cub200",),
+        "table6": ("sop", "in_shop"),
+        "table7": ("cars196", "cub200"),
+        "figure2": ("cars196", "cub200"),
+        "figure3": ("cub200",),
+        "figure4": ("sop",),
+    },
+    "002_grad_ml": {"table3": ALL, "table5": ("cub200",), "table6": ("cub200",)},
+    "003_heated_up_softmax": {
+        "table1": ("cars196",),
+        "table2": ("cub200",),
+        "table3": ("sop",),
+        "table4": ("in_shop",),
+        "table5": ("cars196",),
+    },
+    "004_warped_softmax": {
+        "table1": ALL,
+        "table1_crop256": ALL,
+        "table2": ALL,
+        "table3": ("cub200",),
+        "table4": ("cub200",),
+        "table5": ("ms1mv2",),
+        "table6": ("cub200",),
+        "table7": ("cars196",),
+        "table8": ("sop",),
+        "figure6": ("cub200",),
+        "figure7": ("cub200",),
+        "figure8": ("cars196",),
+    },
+}
 #: Those that have no classes to validate on.
 ALL_EPOCHS = {
     "papers/001_normalized_softmax/table4_cub200",
@@ -85,9 +133,7 @@ def parameters(run: Trainer) -> dict[str, torch.Tensor]:
 
 def train(experiment: Experiment, method: Method, images: ImageSet, folder: Path) -> Iterator[Any]:
     """Two iterations of the first phase, one of the second; all parameters before and after."""
-    settings = fill_settings(
-        method, experiment.protocol, middle_params(method, experiment.protocol)
-    )
+    settings = fill_method(method, experiment.protocol, middle_params(method, experiment.protocol))
     training = small(experiment.training_of(method))
     model, size = stand_in(experiment.model_of(method)), training.embedding_size
     task = FoldTask(
@@ -139,6 +185,17 @@ def test_images_resized_to_a_square_keep_their_borders(name: str, variant: str |
             assert resize in (None, (side, side))  # the images are squares already
         else:
             assert resize == ((side, side) if squashed else None), method.name
+
+
+def test_every_table_has_its_experiments() -> None:
+    expected = {
+        f"papers/{paper}/{item}_{data}"
+        for paper, items in EXPECTED.items()
+        for item, sets in items.items()
+        for data in sets
+    }
+    assert set(FILES) == expected
+    assert set(EXPECTED) == set(PAPERS)
 
 
 @pytest.fixture(scope="module")

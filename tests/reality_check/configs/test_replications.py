@@ -15,7 +15,7 @@ from reality_check.evaluation.categories import score_folds, score_networks
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import build_pipeline, input_shape
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params, search_space
+from reality_check.training.methods import fill_method, middle_params, search_space
 from reality_check.training.preflight import check_data, check_model
 from reality_check.training.trainer import Trainer
 from reality_check.utils.config_files import shipped_files
@@ -62,7 +62,7 @@ def test_every_method_trains_two_iterations_and_is_scored(
     check_model(experiment, images)
     networks = []
     for method in experiment.methods:
-        settings = fill_settings(method, protocol, middle_params(method, protocol))
+        settings = fill_method(method, protocol, middle_params(method, protocol))
         epochs = (2, 0) if settings.second_phase is None else (1, 1)
         model = experiment.model_of(method)
         task = FoldTask(settings, model, short, size, 0, 0, fixed_epochs=epochs)
@@ -84,8 +84,12 @@ def test_every_method_trains_two_iterations_and_is_scored(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_method_searches_and_is_in_a_claim(name: str) -> None:
+def test_the_budget_is_fair_and_every_method_is_in_a_claim(name: str) -> None:
     experiment = shipped(name)
+    # Either reproductions of one search, or several searches, of which fewer say more.
+    search = experiment.protocol.search
+    assert experiment.protocol.reproductions >= 5 or search.repeats >= 3 or search.budget
+    assert "not the protocol" in experiment.protocol.note
     claimed = {
         one.method for claim in experiment.claims for both in claim.comparisons() for one in both
     }

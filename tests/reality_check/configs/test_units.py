@@ -12,7 +12,7 @@ import torch
 
 from reality_check.config import named_protocol
 from reality_check.config.named import named_method
-from reality_check.training.methods import build_loss, fill_settings, middle_params
+from reality_check.training.methods import build_loss, fill_method, middle_params
 
 CLASSES, DIM = 4, 6
 LABELS = [0, 0, 0, 1, 1, 2, 2, 3, 3, 3]
@@ -55,7 +55,7 @@ def test_arguments_have_the_units_of_the_published_ranges(
     method, protocol = named_method(name), named_protocol("mlrc")
     params = middle_params(method, protocol)
     params |= {f"arguments.{key}": value for key, value in arguments.items()}
-    loss = build_loss(fill_settings(method, protocol, params), CLASSES, DIM).double()
+    loss = build_loss(fill_method(method, protocol, params), CLASSES, DIM).double()
     draw = np.random.default_rng(0)
     raw = torch.from_numpy(draw.normal(0.3, 1.0, (len(LABELS), DIM)))
     with torch.no_grad():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from reality_check.config.datasets import TensorsData
 from reality_check.data import ImageSet, TensorSet, load_dataset
-from reality_check.data.sanity import copies, look_alikes
+from reality_check.data.sanity import copies, similar_names
 
 #: What makes another string of a name, but not another name.
 DISGUISES = {
@@ -30,13 +30,13 @@ NAMES = st.text("abz\u00e9\u00c5\u03c3\u0436\u6f22 7", min_size=2, max_size=8).m
 @given(NAMES.filter(lambda name: len(name) > 1), st.sampled_from(sorted(DISGUISES)))
 def test_a_name_in_disguise_looks_like_itself(name: str, disguise: str) -> None:
     other = DISGUISES[disguise](name)
-    assert look_alikes([name, "another", other]) == [(name, other)] * (name != other)
+    assert similar_names([name, "another", other]) == [(name, other)] * (name != other)
 
 
 @given(st.sets(st.tuples(st.text("xyz", max_size=2), st.integers(1, 99)), max_size=8))
 def test_different_names_do_not_look_alike(drawn: set[tuple[str, int]]) -> None:
     names = [f"{word}-{number}" for word, number in drawn]
-    assert look_alikes([*names, "0", "10", "100", "A", "a", "1.5", "1.05"]) == []
+    assert similar_names([*names, "0", "10", "100", "A", "a", "1.5", "1.05"]) == []
 
 
 ROWS = np.random.default_rng(0).random((6, 8, 8, 3))
@@ -45,7 +45,7 @@ ROWS = np.random.default_rng(0).random((6, 8, 8, 3))
 @pytest.mark.parametrize(
     ("samples", "said"),
     [
-        (np.full((6, 8, 8), 1, np.uint8), "6 of 6 images.*no value above 1 of 255"),
+        (np.full((6, 8, 8), 1, np.uint8), "6 of 6 sampled images.*no value above 1 of 255"),
         (np.full((6, 8, 8), 9, np.uint8) * np.uint8([[[1]], [[20]]] * 3), "3 of 6 .* above 9 of"),
         (np.full((6, 8, 8), 9, np.uint8) * np.uint8([[[1]]] + [[[20]]] * 5), None),
         (255 * ROWS, r"float32 of shape \(8, 8, 3\) with values from 0\.\d+ to 25\d\.\d+, which"),

@@ -24,7 +24,7 @@ from reality_check.evaluation.categories import (
     score_folds,
     score_networks,
 )
-from reality_check.evaluation.metrics import (
+from reality_check.evaluation.scoring import (
     Diverged,
     embed,
     evaluate_both_geometries,
@@ -342,7 +342,7 @@ def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("computed without being asked for")
 
     for name in ("kmeans_clusters", "class_separability", "hamming_retrieval"):
-        monkeypatch.setattr(f"reality_check.evaluation.metrics.{name}", refuse)
+        monkeypatch.setattr(f"reality_check.evaluation.scoring.{name}", refuse)
     evaluate_both_geometries(FOLD_1, LABELS, True)
     evaluate_both_geometries(FOLD_1, LABELS, True, ["recall_at_2", "mean_average_precision"])
     monkeypatch.undo()

@@ -21,13 +21,13 @@ from reality_check.config import compose
 from reality_check.config.metrics import METRICS
 from reality_check.data import ImageSet
 from reality_check.evaluation.categories import score_folds
-from reality_check.evaluation.metrics import Diverged, evaluate_both_geometries
 from reality_check.evaluation.query_scores import (
     QUERIES_FILE,
     read_query_scores,
     write_query_scores,
     write_test_queries,
 )
+from reality_check.evaluation.scoring import Diverged, evaluate_both_geometries
 from reality_check.launch.rescore import Rescored, rescore
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.models.network import build_network

@@ -21,7 +21,7 @@ from reality_check.report.collect import collect
 from reality_check.report.deviations import find_deviations
 from reality_check.report.writing import write_report
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings, SecondPhaseSettings, fill_settings
+from reality_check.training.methods import FilledMethod, FilledSecondPhase, fill_method
 from reality_check.training.module import TrainingModule
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError
@@ -46,19 +46,19 @@ def training(**changes: Any) -> Training:
     return Training.model_validate({**values, **changes})
 
 
-def settings(loss: str = SOFTMAX, second: bool = False, **changes: Any) -> MethodSettings:
-    phase = SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.25) if second else None
+def settings(loss: str = SOFTMAX, second: bool = False, **changes: Any) -> FilledMethod:
+    phase = FilledSecondPhase({}, {}, lr_factor=0.5, loss_lr_factor=0.25) if second else None
     values: dict[str, Any] = {"learning_rates": RATES, "second_phase": phase, **changes}
-    return MethodSettings(
+    return FilledMethod(
         "m", loss, {}, None, 2, loss_weight_decay=0.0, normalize_embeddings=True, **values
     )
 
 
-def task(method: MethodSettings, how: Training, **changes: Any) -> FoldTask:
+def task(method: FilledMethod, how: Training, **changes: Any) -> FoldTask:
     return FoldTask(method, MODEL, how, 4, network_seed=1, loss_seed=2, **changes)
 
 
-def module_of(how: Training, method: MethodSettings | None = None) -> TrainingModule:
+def module_of(how: Training, method: FilledMethod | None = None) -> TrainingModule:
     return TrainingModule(task(method or settings(), how), 4, (16, 16, 1), CPU)
 
 
@@ -75,7 +75,7 @@ def test_a_schedule_moves_the_rates_of_all_parts_also_in_the_second_phase() -> N
     assert rates(made) == pytest.approx(RATES)
     made.set_iteration(2, 2)
     assert rates(made) == pytest.approx({k: 0.1 * v for k, v in RATES.items()})
-    made.enter_second_phase(SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.25))
+    made.enter_second_phase(FilledSecondPhase({}, {}, lr_factor=0.5, loss_lr_factor=0.25))
     made.set_iteration(3, 2)
     assert rates(made) == pytest.approx({"trunk": 0.005, "embedder": 0.01, "loss": 0.01})
 
@@ -140,7 +140,7 @@ def test_a_part_of_the_loss_can_have_a_rate_of_its_own() -> None:
     assert [group["lr"] for group in groups] == [0.4, 0.03]
     assert len(groups[0]["params"]) == 2  # means and log-variances
     assert sum(len(g["params"]) for g in groups) == len(list(made.loss.parameters()))
-    made.enter_second_phase(SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.5))
+    made.enter_second_phase(FilledSecondPhase({}, {}, lr_factor=0.5, loss_lr_factor=0.5))
     assert [group["lr"] for group in groups] == pytest.approx([0.2, 0.015])
     with pytest.raises(UsageError, match=r"loss_parts names 'nothing', but NormalizedSoftmaxLoss"):
         module_of(training(), settings(learning_rates={**RATES, "loss.nothing": 0.1}))
@@ -419,6 +419,6 @@ def test_rates_of_parts_are_filled_in() -> None:
         "training": {},
     }
     made = experiment(methods=[method], published_results=None)
-    filled = fill_settings(made.methods[0], made.protocol, {})
+    filled = fill_method(made.methods[0], made.protocol, {})
     assert filled.learning_rates["loss"] == 0.1
     assert filled.learning_rates["loss.hypergraph_parameters"] == 6e-4

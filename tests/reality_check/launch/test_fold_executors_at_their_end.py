@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 import torch
 
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch import fold_executors as runners
 from reality_check.launch.fold_executors import LOST, SerialExecutor
 from reality_check.studies.retries import StorageLost

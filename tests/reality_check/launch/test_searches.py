@@ -12,7 +12,7 @@ from support.spied import TRAINING, Handed, Made
 
 from reality_check.config.metrics import PRIMARY, Stage
 from reality_check.report.collect import collect
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.summary import Evidence, Summary
 from reality_check.results import ExperimentResults
 from reality_check.statistics import t_interval
 
@@ -76,7 +76,7 @@ def test_results_are_over_searches(make: Made, handed: Handed) -> None:
         dict.fromkeys((row.search, row.trial) for row in rows)
     )
     summary = Summary(results)
-    assert summary.basis is Basis.SEARCHES
+    assert summary.evidence is Evidence.SEARCHES
     estimate = summary.estimates("aggregate")["contrastive"]
     assert (estimate.n, estimate.degrees) == (3, 2)
     means = summary.samples("aggregate", PRIMARY)["contrastive"]
@@ -144,7 +144,7 @@ def test_a_random_search_stands_for_all_that_are_in_it(make: Made, handed: Hande
         assert runs[rank].retrained == trial.trial_index
         assert runs[rank].params == trial.params
     summary = Summary(results)
-    assert summary.basis is Basis.SUBSETS
+    assert summary.evidence is Evidence.SUBSETS
     assert summary.estimates("aggregate")["contrastive"].n == 6
     assert sum(summary.shares("aggregate", "contrastive").values()) == pytest.approx(1)
 
@@ -230,7 +230,7 @@ def test_a_longer_search_has_another_winner_and_what_came_of_it_is_made_again(
 def test_a_search_of_which_all_trials_diverge_counts_with_0(
     make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from reality_check.evaluation.metrics import Diverged
+    from reality_check.evaluation.scoring import Diverged
     from reality_check.launch.trial_runner import TrialRunner
 
     searched = TrialRunner._search

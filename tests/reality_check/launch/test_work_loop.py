@@ -16,7 +16,7 @@ from support.spied import Handed, Made, experiment
 
 from pml_extensions.evaluation import class_separability
 from reality_check.config.metrics import Stage
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch import work_loop
 from reality_check.launch.scorer import load_kept, network_seed
 from reality_check.launch.trial_runner import TrialRunner
@@ -224,7 +224,7 @@ def test_another_metric_of_the_validation_classes_may_choose(make: Made) -> None
     campaign = make(protocol=protocol)
     campaign.work()
     results = collect(campaign)
-    assert results.selected_by == "R@2"
+    assert results.selected_by.title == "R@2"
     for record in (*results.methods[0].search, *results.methods[0].reproductions):
         for fold, curve in enumerate(record.curves):
             trained = [(value, -epoch) for epoch, value in curve if epoch > 0]

@@ -79,9 +79,9 @@ def test_outputs_of_the_reference_with_the_same_weights(side: int, expected: lis
     assert maps.shape == (1, 1024, 7, 7)
     # The four branches of the last block.
     branches = [part.mean() for part in maps[0].split([352, 320, 224, 128])]
-    found = [maps.mean(), maps.std(), maps.max(), *branches]
+    actual = [maps.mean(), maps.std(), maps.max(), *branches]
     torch.testing.assert_close(
-        torch.stack(found), torch.tensor(expected).double(), rtol=1e-6, atol=1e-9
+        torch.stack(actual), torch.tensor(expected).double(), rtol=1e-6, atol=1e-9
     )
 
 

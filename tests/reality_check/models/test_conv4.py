@@ -58,14 +58,14 @@ def test_without_the_last_bn_and_relu_the_last_convolution_is_the_end(
     )
     assert isinstance(whole, Conv4 | Conv4Pool)
     kept = whole.state_dict()
-    place = max(i for i, layer in enumerate(whole) if isinstance(layer, torch.nn.Conv2d))
-    gone = {name for name in kept if name.startswith(f"{place + 1}.")}
+    last = max(i for i, layer in enumerate(whole) if isinstance(layer, torch.nn.Conv2d))
+    gone = {name for name in kept if name.startswith(f"{last + 1}.")}
     assert gone
     assert set(without.state_dict()) == set(kept) - gone
     images = torch.rand(5, 1, 32, 32)
-    expected = torch.nn.Sequential(*list(whole)[: place + 1])(images)
+    expected = torch.nn.Sequential(*list(whole)[: last + 1])(images)
     if trunk == "conv4_pool":
         expected = F.max_pool2d(expected, 2)
-    found = without(images)
-    torch.testing.assert_close(found, expected)
-    assert (found < 0).any()
+    actual = without(images)
+    torch.testing.assert_close(actual, expected)
+    assert (actual < 0).any()

@@ -27,14 +27,14 @@ def test_networks_learn_as_on_a_cpu(name: str, timm: Any, monkeypatch: pytest.Mo
     options, side = NETWORKS[name]
     model = Model.model_validate({"name": "x", **options})
     images = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
-    found = {}
+    actual = {}
     for device in ("cpu", "cuda"):
         network = build_network(model, (side, side, 3), 8, seed=0).to(device).eval()
         embeddings = network(images.to(device))
         embeddings.square().sum().backward()
         norms = [p.grad.norm() for p in network.parameters() if p.grad is not None]
-        found[device] = embeddings.detach().cpu(), torch.stack(norms).cpu()
-    torch.testing.assert_close(found["cuda"], found["cpu"], rtol=1e-3, atol=1e-4)
+        actual[device] = embeddings.detach().cpu(), torch.stack(norms).cpu()
+    torch.testing.assert_close(actual["cuda"], actual["cpu"], rtol=1e-3, atol=1e-4)
 
 
 def test_a_network_steps_in_channels_last_and_half_precision(timm: Any) -> None:

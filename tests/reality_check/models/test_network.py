@@ -82,14 +82,14 @@ def test_weights_come_from_the_seed_and_nothing_else_is_drawn() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    one = build_network(conv4(), (20, 17, 3), 5, seed=9).state_dict()
+    first = build_network(conv4(), (20, 17, 3), 5, seed=9).state_dict()
     assert torch.equal(torch.rand(3), expected)
     torch.manual_seed(2)
-    two = build_network(conv4(), (20, 17, 3), 5, seed=9).state_dict()
-    three = build_network(conv4(), (20, 17, 3), 5, seed=10).state_dict()
-    assert all(torch.equal(one[key], two[key]) for key in one)
-    assert not torch.equal(one["embedder.weight"], three["embedder.weight"])
-    assert not torch.equal(one["trunk.0.weight"], three["trunk.0.weight"])
+    second = build_network(conv4(), (20, 17, 3), 5, seed=9).state_dict()
+    third = build_network(conv4(), (20, 17, 3), 5, seed=10).state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    assert not torch.equal(first["embedder.weight"], third["embedder.weight"])
+    assert not torch.equal(first["trunk.0.weight"], third["trunk.0.weight"])
 
 
 def test_building_leaves_batchnorm_untouched_and_in_training_mode() -> None:
@@ -265,10 +265,10 @@ def test_a_neck_standardises_what_the_embedder_gives_and_learns_nothing() -> Non
     count = sum(p.numel() for p in plain.parameters())
     assert sum(p.numel() for p in necked.parameters()) == count
     images = torch.rand(20, 1, 16, 16)
-    raw, found = plain(images), necked(images)
+    raw, actual = plain(images), necked(images)
     expected = (raw - raw.mean(dim=0)) / (raw.var(dim=0, unbiased=False) + 1e-5).sqrt()
-    torch.testing.assert_close(found, expected)
-    assert not torch.equal(necked.eval()(images), found)
+    torch.testing.assert_close(actual, expected)
+    assert not torch.equal(necked.eval()(images), actual)
 
 
 def test_a_head_has_its_own_neck() -> None:

@@ -59,11 +59,11 @@ def make(torchvision: Any, name: str, **arguments: Any) -> nn.Module:
 
 
 def input_of(network: nn.Module, layer: str, images: Tensor) -> Tensor:
-    found: list[Tensor] = []
+    actual: list[Tensor] = []
     module = network.get_submodule(layer)
-    module.register_forward_pre_hook(lambda _, given: found.append(given[0].clone()))
+    module.register_forward_pre_hook(lambda _, given: actual.append(given[0].clone()))
     network(images)
-    return found[0]
+    return actual[0]
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_a_trunk_returns_what_the_network_pools(name: str, torchvision: Any) -> 
     expected = input_of(network, BEHIND.get(name, "avgpool"), images)
     maps = cut(copy.deepcopy(network))(images)
     assert maps.ndim == (2 if name == "vit_b_32" else 4)
-    found = maps if expected.ndim == maps.ndim else maps.mean(dim=(2, 3))
-    torch.testing.assert_close(found, expected)
+    actual = maps if expected.ndim == maps.ndim else maps.mean(dim=(2, 3))
+    torch.testing.assert_close(actual, expected)
 
 
 def resnet18(**changes: Any) -> Model:
@@ -84,12 +84,14 @@ def resnet18(**changes: Any) -> Model:
 
 
 def test_random_weights_come_from_the_seed(torchvision: Any) -> None:
-    one, two, three = (
+    first, second, third = (
         build_network(resnet18(), (32, 32, 3), 4, seed=seed).state_dict() for seed in (1, 1, 2)
     )
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert not torch.equal(one["trunk.layer1.0.conv1.weight"], three["trunk.layer1.0.conv1.weight"])
-    assert not [name for name in one if name.startswith("trunk.fc")]
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(
+        first["trunk.layer1.0.conv1.weight"], third["trunk.layer1.0.conv1.weight"]
+    )
+    assert not [name for name in first if name.startswith("trunk.fc")]
 
 
 @torch.no_grad()

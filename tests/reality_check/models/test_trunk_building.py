@@ -136,8 +136,8 @@ def test_bn_inception_gets_bgr_of_0_to_255(weights: str, channels: int) -> None:
 
 def test_the_yaml_may_change_the_preprocessing(file: Path) -> None:
     changes = {"mean": [0.1, 0.2, 0.3], "std": 0.25}
-    found = preprocessing(conv4(preprocessing=changes), 3)
-    assert found == Preprocessing((0.1, 0.2, 0.3), (0.25,))
+    actual = preprocessing(conv4(preprocessing=changes), 3)
+    assert actual == Preprocessing((0.1, 0.2, 0.3), (0.25,))
     assert input_channels(conv4(preprocessing=changes), 1) == 3
     model = Model.model_validate(
         {"name": "x", "trunk": "bn_inception", "weights": "imagenet"}

@@ -47,8 +47,8 @@ def experiment(*claims: Mapping[str, Any], **changes: Any) -> Experiment:
 
 
 def rows(samples: Samples) -> Iterable[ResultRow]:
-    for place, values in samples.items():
-        method, category, metric = (place, "aggregate", PRIMARY) if len(place) == 1 else place
+    for key, values in samples.items():
+        method, category, metric = (key, "aggregate", PRIMARY) if len(key) == 1 else key
         for number, value in enumerate(values):
             yield ResultRow("made_up", method, category, number, metric, value)
 
@@ -58,8 +58,8 @@ def measured(samples: Samples, *methods: MethodResults) -> ExperimentResults:
 
 
 def verdict(claim: Mapping[str, Any], samples: Samples) -> ClaimVerdict:
-    (found,) = judge(experiment({"pairs": [["a", "b"]], **claim}), measured(samples))
-    return found
+    (judged,) = judge(experiment({"pairs": [["a", "b"]], **claim}), measured(samples))
+    return judged
 
 
 # The standard error of a difference of two such samples is 0.29 points, the interval +-0.61.
@@ -110,10 +110,10 @@ def test_what_is_undecided_says_what_would_decide_it(
 ) -> None:
     """So many times as many reproductions find it in 80 % of experiments."""
     samples = {"a": around(0.3 + difference), "b": around(0.3, turn=3)}
-    (found,) = verdict({"test": test, "margin": margin}, samples).findings
-    assert found.verdict == "undecided"
-    assert found.times is not None
-    size = round(10 * found.times)
+    (judged,) = verdict({"test": test, "margin": margin}, samples).findings
+    assert judged.verdict == "undecided"
+    assert judged.times is not None
+    size = round(10 * judged.times)
     deviation = np.std(NOISE, ddof=1)
     first, second = np.random.default_rng(0).normal(0, deviation, (2, 4000, size))
     tests = 1 if test == "not_below" else 2  # corrected for both
@@ -155,29 +155,29 @@ def test_holm_counts_all_tests_of_the_experiment() -> None:
     # Four tests: that the first is above, and that it is within the margin; twice not_below, which
     # does not ask for the latter and has the smallest p-values. Then the former is one of two.
     assert judged[0].findings[0].p == pytest.approx(2 * welch)
-    assert [one.verdict for one in judged] == ["undecided", "supported", "supported"]
+    assert [finding.verdict for finding in judged] == ["undecided", "supported", "supported"]
 
 
 def test_a_claim_of_several_comparisons_needs_all_and_falls_with_one() -> None:
     both = {"pairs": [["a", "b"], ["a", "c"]]}
     samples = {"a": around(0.33), "b": around(0.3, turn=3)}
     for mean, expected in ((0.31, "supported"), (0.326, "undecided"), (0.36, "contradicted")):
-        found = verdict(both, {**samples, "c": around(mean, turn=5)})
-        assert found.verdict == expected
-        assert found.findings[0].verdict == "supported"
-        assert found.findings[1].verdict == expected
+        judged = verdict(both, {**samples, "c": around(mean, turn=5)})
+        assert judged.verdict == expected
+        assert judged.findings[0].verdict == "supported"
+        assert judged.findings[1].verdict == expected
 
 
 def test_ensemble_and_aggregate_are_of_the_same_networks_and_complete_is_not() -> None:
-    places = {category: ("a", category, PRIMARY) for category in ("aggregate", "ensemble")}
-    samples = {places["aggregate"]: around(0.3), places["ensemble"]: around(0.31)[::-1]}
+    keys = {category: ("a", category, PRIMARY) for category in ("aggregate", "ensemble")}
+    samples = {keys["aggregate"]: around(0.3), keys["ensemble"]: around(0.31)[::-1]}
     samples["a", "complete", PRIMARY] = around(0.31)[::-1]
     claim = {"pairs": [["a", "a"]], "than": {"category": "aggregate"}}
-    one = verdict(claim | {"categories": ["ensemble"]}, samples).findings[0]
+    finding = verdict(claim | {"categories": ["ensemble"]}, samples).findings[0]
     other = verdict(claim | {"categories": ["complete"]}, samples).findings[0]
     values = list(samples.values())
     # Each is one of two tests, and the one with the smaller p-value.
-    assert one.p == pytest.approx(2 * stats.ttest_rel(values[1], values[0]).pvalue)
+    assert finding.p == pytest.approx(2 * stats.ttest_rel(values[1], values[0]).pvalue)
     welch = stats.ttest_ind(values[2], values[0], equal_var=False)
     assert other.p == pytest.approx(2 * welch.pvalue)
 
@@ -201,18 +201,18 @@ def test_a_margin_is_a_part_of_the_score_of_the_second() -> None:
     ],
 )
 def test_what_was_not_measured_cannot_tell(samples: Samples, why: str) -> None:
-    found = verdict({}, samples)
-    assert found.verdict == found.findings[0].verdict == "undecided"
-    assert why in found.findings[0].why
-    assert found.findings[0].p is None
+    judged = verdict({}, samples)
+    assert judged.verdict == judged.findings[0].verdict == "undecided"
+    assert why in judged.findings[0].why
+    assert judged.findings[0].p is None
 
 
 def test_comparisons_without_results_do_not_count_for_holm() -> None:
     samples = {"a": around(0.307), "b": around(0.3, turn=3)}
     pairs = [["a", "b"], ["a", "c"]]
-    found = verdict({"pairs": pairs}, samples)
-    assert found.verdict == "undecided"
-    assert found.findings[0].p == pytest.approx(verdict({}, samples).findings[0].p)
+    judged = verdict({"pairs": pairs}, samples)
+    assert judged.verdict == "undecided"
+    assert judged.findings[0].p == pytest.approx(verdict({}, samples).findings[0].p)
 
 
 def test_runs_without_spread_are_certain() -> None:
@@ -236,28 +236,28 @@ def judged(
     claim: Mapping[str, Any], samples: Samples, *methods: MethodResults
 ) -> tuple[str, Finding]:
     planned = experiment({"pairs": [["a", "b"]], **claim})
-    (found,) = judge(planned, measured(samples, *methods))
-    return found.verdict, found.findings[0]
+    (verdict,) = judge(planned, measured(samples, *methods))
+    return verdict.verdict, verdict.findings[0]
 
 
 @pytest.mark.parametrize("test", ["above", "not_below", "equal"])
 def test_methods_that_always_diverged_cannot_be_told(test: str) -> None:
     zeros = {"a": [0.0] * 5, "b": [0.0] * 5}
     gone = [lost(name, *range(5)) for name in "ab"]
-    told, finding = judged({"test": test}, zeros, *gone)
-    assert (told, finding.why) == ("undecided", "every run of a and b diverged")
+    outcome, finding = judged({"test": test}, zeros, *gone)
+    assert (outcome, finding.why) == ("undecided", "every run of a and b diverged")
     assert (finding.difference, finding.p, finding.p_equal) == (None, None, None)
     assert finding.diverged == (5, 5)
-    told, finding = judged({"test": test}, zeros, gone[0], lost("b", 0, 1, 2, 3))
-    assert told == {"above": "smaller than the margin"}.get(test, "supported"), (
+    outcome, finding = judged({"test": test}, zeros, gone[0], lost("b", 0, 1, 2, 3))
+    assert outcome == {"above": "smaller than the margin"}.get(test, "supported"), (
         "one run did score 0"
     )
 
 
 def test_one_side_that_always_diverged_is_below() -> None:
     samples = {"a": [0.3, 0.31, 0.3, 0.29, 0.3], "b": [0.0] * 5}
-    told, finding = judged({}, samples, lost("a"), lost("b", *range(5)))
-    assert (told, finding.diverged, finding.why) == ("supported", (0, 5), "")
+    outcome, finding = judged({}, samples, lost("a"), lost("b", *range(5)))
+    assert (outcome, finding.diverged, finding.why) == ("supported", (0, 5), "")
 
 
 def test_what_diverged_is_counted_among_the_runs_that_are_compared() -> None:

@@ -74,11 +74,11 @@ def test_outcomes_follow_from_both_tests() -> None:
 
 
 def test_more_searches_are_needed_for_less() -> None:
-    found = [searches_for(gap, noise(), 1, 1) for gap in (3.0, 0.5, 0.25, 0.001)]
-    assert found[0] == 3
-    assert found[1] is not None
-    assert found[2] == pytest.approx(4 * found[1], rel=0.15)
-    assert found[3] is None
+    actual = [searches_for(gap, noise(), 1, 1) for gap in (3.0, 0.5, 0.25, 0.001)]
+    assert actual[0] == 3
+    assert actual[1] is not None
+    assert actual[2] == pytest.approx(4 * actual[1], rel=0.15)
+    assert actual[3] is None
 
 
 def test_variances_that_differ_have_few_degrees() -> None:
@@ -123,9 +123,9 @@ def test_the_command_says_it_in_sentences_as_json_and_as_a_figure(
     with matplotlib.rc_context({"text.usetex": True}):  # of a user's matplotlibrc
         drawn = ["--figure", str(figure)]
         assert main(["claim", str(table), "--json", "--classes", "100", *drawn]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["gains"][0]["outcome"] in said
-    assert found["noise"]["classes_sd"] == pytest.approx(0.24, abs=0.01)
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["gains"][0]["outcome"] in said
+    assert actual["noise"]["classes_sd"] == pytest.approx(0.24, abs=0.01)
     assert b"ours" in figure.read_bytes()
 
 

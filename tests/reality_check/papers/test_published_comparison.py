@@ -19,7 +19,7 @@ from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults, MethodResults, ResultRow
 from reality_check.utils.config_files import shipped_files
 
-TABLES = {f"{one.printed.source} {one.reader}": one for one in published_tables()}
+TABLES = {f"{table.printed.source} {table.reader}": table for table in published_tables()}
 #: MAP@R in the ensemble category, read off the specification and off paper 004's Tables VI to VIII.
 KNOWN = {
     ("cub200", "cosface"): {26.70, 26.95},
@@ -29,11 +29,11 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("one", TABLES.values(), ids=list(TABLES))
-def test_every_table_is_of_something_that_the_package_has(one: ShippedTable) -> None:
+@pytest.mark.parametrize("table", TABLES.values(), ids=list(TABLES))
+def test_every_table_is_of_something_that_the_package_has(table: ShippedTable) -> None:
     protocols = shipped_files("protocols")
-    assert one.protocol in protocols
-    for category, methods in one.printed.results.items():
+    assert table.protocol in protocols
+    for category, methods in table.printed.results.items():
         assert len(methods) >= 6, category
         for name, figures in methods.items():
             assert list(figures) == list(METRICS)
@@ -41,17 +41,17 @@ def test_every_table_is_of_something_that_the_package_has(one: ShippedTable) -> 
             values = [figures[metric][0] for metric in METRICS]
             assert values == sorted(values), f"{name}: MAP@R is at most RP, and RP at most P@1"
             assert name in shipped_files("methods") or "pretrained" in name
-    assert any("unverified" in note or "No code" in note for note in one.printed.notes)
+    assert any("unverified" in text or "No code" in text for text in table.printed.notes)
 
 
 def test_there_are_two_papers_for_each_of_three_data_sets() -> None:
     assert len(TABLES) == 6
-    assert {one.reader for one in TABLES.values()} == {key[0] for key in KNOWN}
+    assert {table.reader for table in TABLES.values()} == {key[0] for key in KNOWN}
     for (reader, method), expected in KNOWN.items():
         found = {
-            one.printed.results["ensemble"][method]["mean_average_precision_at_r"][0]
-            for one in TABLES.values()
-            if one.reader == reader
+            table.printed.results["ensemble"][method]["mean_average_precision_at_r"][0]
+            for table in TABLES.values()
+            if table.reader == reader
         }
         assert found == expected
 

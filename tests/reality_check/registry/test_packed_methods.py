@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.in_process import visiting
 from support.paths import TINY
 from support.recorded_runs import CODE, OVERRIDES, MadeUpRunner, work
 
@@ -15,6 +16,8 @@ from reality_check.api import pack
 from reality_check.config import compose, load_experiment
 from reality_check.launch import prepare
 from reality_check.registry.packed_methods import check_packed, packs_of
+from reality_check.report.summary import Summary
+from reality_check.report.tables import other_tables
 from reality_check.studies.growth import Step
 from reality_check.utils.errors import UsageError
 
@@ -57,6 +60,24 @@ def test_only_the_own_method_is_trained(
     other = pack(runs / "another_seed", tmp_path / "other.pack")
     with pytest.raises(UsageError, match="seed is 0 in this experiment and 1 in"):
         run(loaded(f"{{from: {other}}}, quick/contrastive"), out, monkeypatch)
+
+
+def test_a_packed_method_without_an_own_metric_has_an_empty_cell(
+    theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_metrics.py").write_text("def spread(embeddings, labels):\n    return 1.0\n")
+    own, out = "protocol.final_metrics=[my_metrics.spread]", tmp_path / "out"
+    with visiting(tmp_path):
+        both = loaded(f"{{from: {theirs}}}, quick/contrastive", own)
+        assert {*run(both, out, monkeypatch).done} == {"contrastive", "baselines"}
+        assert not run(both, out, monkeypatch).done
+    for results in (rc.load_results(out), rc.load_results(pack(out))):
+        measured = {row.method for row in results.rows if row.metric == "my_metrics.spread"}
+        assert measured == {"contrastive"}
+        table = other_tables(Summary(results))[0]
+        intervals = {row.method: row.cells[0].interval for row in table.rows}
+        assert intervals["normalized_softmax"] is None
+        assert intervals["contrastive"] is not None
 
 
 def test_nothing_of_a_pack_is_imported(theirs: Path) -> None:

@@ -13,14 +13,15 @@ import torch
 from reality_check.config import compose, load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import renamed
-from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
+from reality_check.evaluation.scoring import Metrics, evaluate_both_geometries
 from reality_check.report.collect import (
-    _gpu_settings,
-    _gpus,
+    _attempts_by,
     _parallel_methods,
+    _records,
     _rows,
     costs,
 )
+from reality_check.report.deviations import _restarts
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
 from reality_check.studies.trial import StoredTrial
@@ -131,33 +132,48 @@ def test_a_search_is_parallel_where_a_model_drew_while_another_trial_ran(
     assert _parallel_methods({("a", Stage.SEARCH, 0): study}) == named
 
 
-def test_each_kind_of_gpu_is_named_with_its_attempts() -> None:
+@pytest.mark.parametrize(
+    ("attribute", "title", "ending"),
+    [("gpu", "GPU", ", TF32 on"), ("gpu_settings", "GPU settings", "")],
+)
+def test_gpus_and_their_settings_are_named_with_their_attempts(
+    attribute: str, title: str, ending: str
+) -> None:
     experiment = load_experiment("quickstart", ["protocol.training.tf32=true"])
-    old, new = {"gpu": "V100, driver 1"}, {"gpu": "A100, driver 2"}
-    facts = dict(run_facts(experiment, {}, {}, _gpus({("a", Stage.SEARCH, 0): attempts(old, {})})))
-    assert facts["GPU"] == "V100, driver 1, TF32 on"
+
+    def facts(stages: Any) -> dict[str, str]:
+        both = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
+        return dict(run_facts(experiment, {}, {}, *both))
+
+    old, new = {attribute: "V100, driver 1"}, {attribute: "A100, driver 2"}
+    only_old = facts({("a", Stage.SEARCH, 0): attempts(old, {})})
+    assert only_old[title] == f"V100, driver 1{ending}"
     stages = {
         ("a", Stage.SEARCH, 0): attempts(old, new, new),
         ("a", Stage.REPRODUCTIONS, 0): attempts(new),
     }
-    facts = dict(run_facts(experiment, {}, {}, _gpus(stages)))
-    words = "A100, driver 2, TF32 on (3 trials); V100, driver 1, TF32 on (1 trial)"
-    assert facts["GPU"] == words
-    assert "GPU" not in dict(run_facts(experiment, {}, {}, _gpus({})))
+    words = "A100, driver 2 (3 trials); V100, driver 1 (1 trial)"
+    assert facts(stages)[title] == f"{words}{ending}"
+    assert title not in facts({("a", Stage.SEARCH, 0): attempts({})})
 
 
-def test_what_made_steps_on_a_gpu_faster_is_named_by_method() -> None:
-    experiment = load_experiment("quickstart")
-    fast, slow = {"gpu_settings": "CUDA graph"}, {"gpu_settings": "plain; no graph, since"}
-    stages = {
-        ("a", Stage.SEARCH, 0): attempts(fast, fast, {}),
-        ("a", Stage.REPRODUCTIONS, 0): attempts(slow),
-        ("b", Stage.SEARCH, 0): attempts(fast),
-        ("c", Stage.SEARCH, 0): attempts(fast),
-        ("", Stage.BASELINES, 0): attempts({}),
-    }
-    facts = dict(run_facts(experiment, {}, {}, _gpus(stages), _gpu_settings(stages)))
-    assert facts["GPU settings"] == (
-        "a: CUDA graph (2 trials); plain; no graph, since (1 trial). b, c: CUDA graph"
+def test_lost_workers_are_restarts() -> None:
+    stored = [
+        StoredTrial(0, 0, "failed", trial_index=0, error="its worker was lost"),
+        StoredTrial(1, 1, "complete", trial_index=0, value=0.5),
+        StoredTrial(2, 2, "complete", trial_index=0, value=0.5, duplicate=True),
+        StoredTrial(3, 3, "complete", trial_index=1, value=0.4, superseded=True),
+        StoredTrial(4, 4, "complete", trial_index=1, value=0.3),
+    ]
+    study: Any = SimpleNamespace(
+        trials=lambda: stored,
+        complete=lambda: {0: stored[1], 1: stored[4]},
+        params_of=lambda index: {"x": index},
     )
-    assert "GPU settings" not in dict(run_facts(experiment, {}, {}, _gpus({}), _gpu_settings({})))
+    search = _records("a", Stage.SEARCH, study)
+    assert [(record.state, record.value, record.attempts) for record in search] == [
+        ("complete", 0.5, 2),
+        ("complete", 0.3, 1),
+    ], "neither a duplicate nor what was superseded is an attempt"
+    (restarts,) = _restarts([MethodResults("a", "L", search), MethodResults("b", "L")])
+    assert restarts.text.endswith("a lost worker: a 1.")

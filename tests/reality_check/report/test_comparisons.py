@@ -19,7 +19,7 @@ from reality_check.report.render.summary_json import summary_data
 from reality_check.report.sections.blocks import Folded, PlainTable
 from reality_check.report.sections.verdict import PAIR_KEYS, of_leader, verdict_section
 from reality_check.report.summary import Summary
-from reality_check.report.text import points
+from reality_check.report.wording import points
 from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults, ResultRow
 from reality_check.statistics import (

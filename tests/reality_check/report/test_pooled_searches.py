@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reality_check.config.metrics import PRIMARY
 from reality_check.report.combine import Source, combine
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.summary import Evidence, Summary
 from reality_check.results import (
     ExperimentResults,
     MethodResults,
@@ -67,7 +67,7 @@ def test_other_seeds_are_further_searches() -> None:
     results = combined(folder(0), folder(1))
     assert [method.name for method in results.methods] == ["a"]
     summary = Summary(results)
-    assert summary.basis is Basis.SEARCHES
+    assert summary.evidence is Evidence.SEARCHES
     means = {0: 0.005, 1: 0.025, 2: 0.105, 3: 0.125}
     assert summary.values["ensemble", PRIMARY, "a"] == pytest.approx(means)
     (method,) = results.methods
@@ -92,7 +92,7 @@ def test_searches_of_methods_that_differ_are_kept_apart_and_the_keys_named(
 ) -> None:
     results = combined(folder(0), folder(1, **changes))
     assert [method.name for method in results.methods] == ["a (f0)", "a (f1)"]
-    (text,) = [d.text for d in results.deviations if d.topic == "searches apart"]
+    (text,) = [d.text for d in results.deviations if d.topic == "searches not pooled"]
     assert key in text
 
 

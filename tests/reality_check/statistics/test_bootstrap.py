@@ -60,7 +60,7 @@ def test_the_percentiles_of_normal_draws_are_the_t_interval() -> None:
     draws = values.mean() + values.std() / math.sqrt(8) * np.random.default_rng(4).normal(
         size=400_000
     )
-    found = percentile_interval(draws, float(values.mean()), units=8)
+    found = percentile_interval(draws, float(values.mean()), 8)
     assert found.low == pytest.approx(interval.low, abs=0.01)
     assert found.high == pytest.approx(interval.high, abs=0.01)
     assert found.value == pytest.approx(interval.mean)

@@ -113,6 +113,20 @@ def test_another_experiment_is_refused_with_the_keys_that_differ(
         assert part in message
 
 
+@pytest.mark.parametrize("earlier", ["ab" * 32, "sharp-losses 1.0, sha256:abab"])
+def test_a_folder_with_fingerprints_of_an_earlier_version_is_read_but_not_continued(
+    tmp_path: Path, earlier: str
+) -> None:
+    """Until commit 1b535f4, fingerprints of own code were of its syntax trees."""
+    code = {"dataset": "12e4567890", "my_losses.Mine": earlier}
+    lock_experiment(experiment(code=code), tmp_path)
+    assert load_locked(tmp_path).code == code
+    now = experiment(code={**code, "my_losses.Mine": f"sha256:{'ab' * 32}"})
+    message = error_of(now, tmp_path)
+    assert "an earlier version recorded the code of my_losses.Mine in another way" in message
+    assert "has changed" not in message
+
+
 def test_a_key_that_is_newer_than_the_folder_has_its_default_there(tmp_path: Path) -> None:
     lock_experiment(experiment(), tmp_path)
     file = tmp_path / "experiment.yaml"

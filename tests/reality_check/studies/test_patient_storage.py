@@ -28,7 +28,7 @@ def database(tmp_path: Path) -> PatientStorage:
 
 
 class LostAnswer:
-    """Does a method of Optuna's database, and loses its answer the first time."""
+    """Calls a method of Optuna's database, and loses its first answer."""
 
     def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         original = getattr(optuna.storages.RDBStorage, name)
@@ -45,7 +45,7 @@ class LostAnswer:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_trial_told_twice_is_fine(
+def test_a_repeated_result_is_accepted_and_another_refused(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = optuna.create_study(storage=database)
@@ -55,7 +55,9 @@ def test_a_trial_told_twice_is_fine(
     study.tell(trial, 0.5)
     assert answer.lost == 1
     assert [t.state for t in study.trials] == [TrialState.COMPLETE]
-    # A trial that another worker has ended meanwhile is not told again.
+    with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
+        database.set_trial_state_values(trial._trial_id, TrialState.COMPLETE, [0.6])
+    # Nor does a trial that another worker has ended get a result.
     study.enqueue_trial({})
     other = study.ask()
     database.set_trial_state_values(other._trial_id, TrialState.FAIL)

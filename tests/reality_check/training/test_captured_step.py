@@ -14,7 +14,7 @@ from support.gpu_folds import built, vectors
 from reality_check.config.method import ValueSchedule
 from reality_check.training import captured_step
 from reality_check.training.captured_step import CHECKS, WARM_UP, _Watch
-from reality_check.training.methods import SecondPhaseSettings
+from reality_check.training.methods import FilledSecondPhase
 from reality_check.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu
@@ -125,7 +125,7 @@ def test_a_generator_of_its_own_is_noticed() -> None:
     with _Watch() as watch:
         torch.empty(3).normal_(generator=torch.Generator())
         torch.empty(3).normal_()
-    (found,) = watch.found
+    (found,) = watch.reasons
     assert found.startswith("the step draws from a generator of its own (aten.normal_")
 
 
@@ -182,7 +182,7 @@ def test_a_new_value_of_the_loss_is_recorded_anew(tmp_path: Path) -> None:
     losses = []
     for gpu in (GRAPH, PLAIN):
         trainer, _ = steps(tmp_path, gpu, loss="support.graph_losses.Scaled")
-        second = SecondPhaseSettings({"scale": 3.0}, {}, 1.0, 1.0)
+        second = FilledSecondPhase({"scale": 3.0}, {}, 1.0, 1.0)
         trainer.module.enter_second_phase(second)
         losses.append([trainer.module.step(*b).item() for b in trainer.batches.take(STEPS)])
         assert trainer.module.remarks() == ()

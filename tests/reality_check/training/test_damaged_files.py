@@ -13,7 +13,7 @@ from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.methods import MethodSettings
+from reality_check.training.methods import FilledMethod
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
 
@@ -37,7 +37,7 @@ def make(
 
     def make_run(name: str, kill_after: int = 10**9, keep_model: bool = True) -> Trainer:
         rates = {"trunk": 0.01, "embedder": 0.02, "loss": 0.3}
-        settings = MethodSettings("toy", "ProxyNCALoss", {}, None, 2, rates, 0.0, True)
+        settings = FilledMethod("toy", "ProxyNCALoss", {}, None, 2, rates, 0.0, True)
         part = {"name": "Adam", "lr": 0.0}
         training = Training.model_validate(
             {

@@ -13,7 +13,7 @@ from reality_check.config import Model, Training
 from reality_check.config.training import Optimizer, Optimizers, Schedule
 from reality_check.config.values import Strict
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings, SecondPhaseSettings
+from reality_check.training.methods import FilledMethod, FilledSecondPhase
 
 RATES = {"trunk": 1e-4, "embedder": 1e-3, "loss": 0.0}
 SETTINGS: dict[str, Any] = {
@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
     "learning_rates": RATES,
     "loss_weight_decay": 0.0,
     "normalize_embeddings": True,
-    "second_phase": SecondPhaseSettings({}, {"scale": 0.5}, 0.1, 0.1),
+    "second_phase": FilledSecondPhase({}, {"scale": 0.5}, 0.1, 0.1),
     "params": {"arguments.margin": 0.1},
 }
 TRAINING: dict[str, Any] = {
@@ -36,7 +36,7 @@ TRAINING: dict[str, Any] = {
 
 def task(**changes: Any) -> FoldTask:
     values: dict[str, Any] = {
-        "settings": MethodSettings(**SETTINGS),
+        "settings": FilledMethod(**SETTINGS),
         "model": Model(name="conv4", arguments={"width": 4}),
         "training": Training.model_validate(TRAINING),
         "embedding_size": 8,
@@ -88,7 +88,7 @@ class MoreTraining(Training):
 
 
 @dataclass(frozen=True)
-class MoreSettings(MethodSettings):
+class MoreSettings(FilledMethod):
     """Settings with more options."""
 
     queue: int = 0
@@ -103,11 +103,7 @@ class MoreSettings(MethodSettings):
         {"training": MoreTraining.model_validate({**TRAINING, "block": {"start": 3}})},
         {"settings": MoreSettings(**SETTINGS)},
         {"fixed_epochs": None, "selects_on": "validation"},
-        {
-            "settings": MethodSettings(
-                **{**SETTINGS, "learning_rates": dict([*RATES.items()][::-1])}
-            )
-        },
+        {"settings": FilledMethod(**{**SETTINGS, "learning_rates": dict([*RATES.items()][::-1])})},
     ],
     ids=["model", "deep inside", "written out", "settings", "of the task", "order"],
 )
@@ -143,7 +139,7 @@ DIFFERENT = {
     "normalize_embeddings": changed("settings", normalize_embeddings=False),
     "no second phase": changed("settings", second_phase=None),
     "second phase": changed(
-        "settings", second_phase=SecondPhaseSettings({}, {"scale": 0.5}, 0.1, 0.2)
+        "settings", second_phase=FilledSecondPhase({}, {"scale": 0.5}, 0.1, 0.2)
     ),
 }
 

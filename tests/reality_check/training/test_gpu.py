@@ -11,7 +11,7 @@ from simulated_cuda import simulated_cuda
 from support.gpu_folds import fold_run
 
 from reality_check.config.metrics import METRICS
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.training.fold import FoldResult
 from reality_check.utils import checkpoints
 

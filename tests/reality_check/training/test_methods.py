@@ -11,11 +11,11 @@ from reality_check.config import Method, Protocol, Range, compose
 from reality_check.config.method import ValueSchedule
 from reality_check.config.model import Model
 from reality_check.training.methods import (
-    SecondPhaseSettings,
+    FilledSecondPhase,
     build_loss,
     build_miner,
     enter_second_phase,
-    fill_settings,
+    fill_method,
     has_parameters,
     middle_params,
     search_space,
@@ -59,7 +59,7 @@ def test_the_protocols_range_for_losses_is_not_searched_by_a_loss_without_parame
     method, protocol = composed()
     assert not has_parameters(method, protocol)
     assert list(search_space(method, protocol)) == ["learning_rates.trunk"]
-    assert fill_settings(method, protocol, {"learning_rates.trunk": 0.1}).learning_rates == {
+    assert fill_method(method, protocol, {"learning_rates.trunk": 0.1}).learning_rates == {
         "trunk": 0.1,
         "embedder": 0.002,
         "loss": 0.0,
@@ -69,7 +69,7 @@ def test_the_protocols_range_for_losses_is_not_searched_by_a_loss_without_parame
 def test_the_protocols_range_for_trunks_is_not_searched_where_there_is_no_trunk() -> None:
     method, protocol = composed()
     assert list(search_space(method, protocol, IDENTITY)) == []
-    assert fill_settings(method, protocol, {}, IDENTITY).learning_rates["trunk"] == 0
+    assert fill_method(method, protocol, {}, IDENTITY).learning_rates["trunk"] == 0
     method, protocol = composed(learning_rates={"trunk": RANGE})
     assert list(search_space(method, protocol, IDENTITY)) == ["learning_rates.trunk"]
 
@@ -90,12 +90,12 @@ def test_filling_in_gives_every_value_its_place() -> None:
         "phase2.factors.alpha": 0.5,
         "phase2.lr_factor": 0.875,
     }
-    settings = fill_settings(method, protocol, params)
+    settings = fill_method(method, protocol, params)
     assert settings.arguments == {"margin": 0.125, "alpha": 16}
     assert settings.miner == {"class": "MultiSimilarityMiner", "epsilon": 0.375}
     assert settings.learning_rates == {"trunk": 0.25, "embedder": 0.002, "loss": 0.0625}
     assert settings.loss_weight_decay == 0.5
-    assert settings.second_phase == SecondPhaseSettings(
+    assert settings.second_phase == FilledSecondPhase(
         {"margin": 0.75}, {"alpha": 0.5}, 0.875, 0.875
     )
     assert settings.params == params
@@ -104,26 +104,26 @@ def test_filling_in_gives_every_value_its_place() -> None:
 
 def test_the_losss_own_weight_decay_wins_even_when_it_is_zero() -> None:
     method, protocol = composed("mlrc")
-    assert fill_settings(method, protocol, {}).loss_weight_decay == 1e-4
+    assert fill_method(method, protocol, {}).loss_weight_decay == 1e-4
     method, protocol = composed("mlrc", loss_weight_decay=0)
-    assert fill_settings(method, protocol, {}).loss_weight_decay == 0
+    assert fill_method(method, protocol, {}).loss_weight_decay == 0
 
 
 @pytest.mark.parametrize("loss_factor", [None, 0.5])
 def test_the_losss_factor_is_that_of_the_network_unless_given(loss_factor: float | None) -> None:
     method, protocol = composed(phase2={"lr_factor": 0.25, "loss_lr_factor": loss_factor})
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
-    assert settings.second_phase == SecondPhaseSettings({}, {}, 0.25, loss_factor or 0.25)
+    settings = fill_method(method, protocol, middle_params(method, protocol))
+    assert settings.second_phase == FilledSecondPhase({}, {}, 0.25, loss_factor or 0.25)
 
 
 def test_all_methods_have_two_phases_where_the_protocol_says_so() -> None:
     method, protocol = composed("appendix_d")
     # The follow-up learning rate is each method's own search (protocol section 6).
     assert list(search_space(method, protocol)) == ["phase2.lr_factor"]
-    second = fill_settings(method, protocol, {"phase2.lr_factor": 0.3}).second_phase
-    assert second == SecondPhaseSettings({}, {}, 0.3, 0.3)
+    second = fill_method(method, protocol, {"phase2.lr_factor": 0.3}).second_phase
+    assert second == FilledSecondPhase({}, {}, 0.3, 0.3)
     method, protocol = composed("mlrc")
-    assert fill_settings(method, protocol, {}).second_phase is None
+    assert fill_method(method, protocol, {}).second_phase is None
 
 
 def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
@@ -137,7 +137,7 @@ def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
         },
         miner="TripletMarginMiner",
     )
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    settings = fill_method(method, protocol, middle_params(method, protocol))
     loss = build_loss(settings, 7, 5)
     assert isinstance(loss, losses.ProxyAnchorLoss)
     assert loss.proxies.shape == (7, 5)
@@ -146,7 +146,7 @@ def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
     assert loss.embedding_regularizer.p == 1
     assert isinstance(build_miner(settings, 5, 8), miners.TripletMarginMiner)
     method, protocol = composed()
-    assert build_miner(fill_settings(method, protocol, {"learning_rates.trunk": 1}), 5, 8) is None
+    assert build_miner(fill_method(method, protocol, {"learning_rates.trunk": 1}), 5, 8) is None
 
 
 def test_a_value_of_the_harness_can_be_withheld_from_a_loss() -> None:
@@ -154,10 +154,10 @@ def test_a_value_of_the_harness_can_be_withheld_from_a_loss() -> None:
     values: dict[str, Any] = {"loss": "MarginLoss", "arguments": {"learn_beta": True, "beta": 0.5}}
     values["learning_rates"] = {"trunk": 0.1, "loss": 0.1}
     method, protocol = composed(**values)
-    assert build_loss(fill_settings(method, protocol, {}), 7, 5).beta.tolist() == [0.5] * 7
+    assert build_loss(fill_method(method, protocol, {}), 7, 5).beta.tolist() == [0.5] * 7
     values["arguments"]["num_classes"] = None
     method, protocol = composed(**values)
-    assert build_loss(fill_settings(method, protocol, {}), 7, 5).beta.tolist() == [0.5]
+    assert build_loss(fill_method(method, protocol, {}), 7, 5).beta.tolist() == [0.5]
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,16 @@ def test_a_loss_that_cannot_be_built_is_a_usage_error(changes: dict[str, Any], w
     values = {"learning_rates": {"trunk": 0.1, "embedder": 0.1, "loss": 0.1}, **changes}
     method, protocol = composed(**values)
     with pytest.raises(UsageError, match=words):
-        build_loss(fill_settings(method, protocol, {}), 4, 4)
+        build_loss(fill_method(method, protocol, {}), 4, 4)
 
 
 def test_the_second_phase_multiplies_first_phase_values_also_of_tensors() -> None:
     loss = torch.nn.Module()
     loss.margin, loss.beta = 0.5, torch.nn.Parameter(torch.tensor([4.0]), requires_grad=False)
-    enter_second_phase(loss, SecondPhaseSettings({}, {"margin": 0.5}, 1, 1))
+    enter_second_phase(loss, FilledSecondPhase({}, {"margin": 0.5}, 1, 1))
     assert loss.margin == 0.25
     ours = HeatedUpSoftmaxLoss(3, 2, alpha=16)
-    enter_second_phase(ours, SecondPhaseSettings({}, {"alpha": 0.125}, 1, 1))
+    enter_second_phase(ours, FilledSecondPhase({}, {"alpha": 0.125}, 1, 1))
     assert float(ours.alpha) == 2.0
 
 
@@ -208,10 +208,10 @@ def test_the_second_phase_sets_no_argument_that_the_loss_holds_as_something_else
         UsageError,
         match=rf"method 'm': .*second phase: {loss} does not hold .*write factors: {{{name}",
     ):
-        build_loss(fill_settings(method, protocol, {}), 7, 5)
+        build_loss(fill_method(method, protocol, {}), 7, 5)
     # What it holds can be multiplied.
     method, protocol = composed(**values, phase2={"factors": {name: 0.5}, "lr_factor": 1})
-    settings = fill_settings(method, protocol, {})
+    settings = fill_method(method, protocol, {})
     built = build_loss(settings, 7, 5)
     held = getattr(built, name)
     assert settings.second_phase is not None
@@ -224,7 +224,7 @@ def test_looking_at_the_second_phase_draws_no_random_number() -> None:
     drawn = []
     for phase2 in (None, {"arguments": {"softmax_scale": 4.0}, "lr_factor": 1}):
         method, protocol = composed(loss="ProxyNCALoss", learning_rates=rates, phase2=phase2)
-        settings = fill_settings(method, protocol, {})
+        settings = fill_method(method, protocol, {})
         torch.manual_seed(0)
         loss = build_loss(settings, 7, 5)
         drawn.append((loss.proxies.detach().clone(), torch.rand(1)))
@@ -236,16 +236,14 @@ def test_looking_at_the_second_phase_draws_no_random_number() -> None:
 
 def test_a_second_phase_sets_numbers_that_are_tensors() -> None:
     loss = losses.MarginLoss(beta=1.2, learn_beta=True)
-    enter_second_phase(loss, SecondPhaseSettings({"beta": 0.5}, {}, 1.0, 1.0))
+    enter_second_phase(loss, FilledSecondPhase({"beta": 0.5}, {}, 1.0, 1.0))
     assert float(loss.beta.detach()) == 0.5
 
 
 @pytest.mark.parametrize("name", ["magin", "training", "forward"])
 def test_the_second_phase_changes_only_numbers_that_are_there(name: str) -> None:
     with pytest.raises(UsageError, match=name):
-        enter_second_phase(
-            losses.TripletMarginLoss(), SecondPhaseSettings({name: 1.0}, {}, 1.0, 1.0)
-        )
+        enter_second_phase(losses.TripletMarginLoss(), FilledSecondPhase({name: 1.0}, {}, 1.0, 1.0))
 
 
 def test_a_schedule_is_searched_like_any_value() -> None:
@@ -260,11 +258,11 @@ def test_a_schedule_is_searched_like_any_value() -> None:
         "schedules.alpha.epochs",
         "schedules.alpha.factor",
     ]
-    settings = fill_settings(
+    settings = fill_method(
         method, protocol, {"schedules.alpha.epochs": 4, "schedules.alpha.factor": 0.5}
     )
     assert settings.schedules == {"alpha": ValueSchedule(kind="linear", factor=0.5, epochs=4)}
-    assert fill_settings(*composed(), {"learning_rates.trunk": 1}).schedules == {}
+    assert fill_method(*composed(), {"learning_rates.trunk": 1}).schedules == {}
 
 
 STEP = {"kind": "step", "factor": 2}

@@ -72,8 +72,3 @@ def test_each_process_of_a_network_has_a_gpu_of_its_own(monkeypatch: pytest.Monk
         monkeypatch.setenv(name, value)
     assert pick_device("cuda") == pick_device("auto") == torch.device("cuda", 1)
     assert pick_device("cpu") == torch.device("cpu")
-    with pytest.raises(UsageError, match=r"'cuda:0' is one GPU, but .* write device: cuda"):
-        pick_device("cuda:0")
-    monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(UsageError, match=r"4 processes .* 2 GPUs; write .*-network 2, or"):
-        pick_device("cuda")

@@ -20,11 +20,11 @@ from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.models.network import build_network
 from reality_check.training.first_values import fit_first_values
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.methods import MethodSettings, SecondPhaseSettings
+from reality_check.training.methods import FilledMethod, FilledSecondPhase
 from reality_check.training.module import TrainingModule
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
@@ -33,7 +33,7 @@ from reality_check.utils.lease import LeaseLost
 
 CPU = torch.device("cpu")
 MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 4}, pooling="flatten")
-SECOND = SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.25)
+SECOND = FilledSecondPhase({}, {}, lr_factor=0.5, loss_lr_factor=0.25)
 
 
 # -- losses of the tests -----------------------------------------------------------------------
@@ -150,7 +150,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- tasks and runs ----------------------------------------------------------------------------
 
 
-def settings(loss: str = "toys.Proxies", **changes: Any) -> MethodSettings:
+def settings(loss: str = "toys.Proxies", **changes: Any) -> FilledMethod:
     values: dict[str, Any] = {
         "name": "m",
         "loss": loss,
@@ -161,7 +161,7 @@ def settings(loss: str = "toys.Proxies", **changes: Any) -> MethodSettings:
         "loss_weight_decay": 0.0,
         "normalize_embeddings": True,
     }
-    return MethodSettings(**{**values, **changes})
+    return FilledMethod(**{**values, **changes})
 
 
 def training(optimizer: str = "Adam", **changes: Any) -> Training:
@@ -179,7 +179,7 @@ def training(optimizer: str = "Adam", **changes: Any) -> Training:
     return Training.model_validate({**values, **changes})
 
 
-def task(method: MethodSettings, how: Training, **changes: Any) -> FoldTask:
+def task(method: FilledMethod, how: Training, **changes: Any) -> FoldTask:
     values = {"model": MODEL, "embedding_size": 4, "network_seed": 1, "loss_seed": 2}
     return FoldTask(settings=method, training=how, **{**values, **changes})
 
@@ -280,11 +280,11 @@ class Killed(Exception):
     pass
 
 
-CASES: dict[str, tuple[MethodSettings, dict[str, Any]]] = {
+CASES: dict[str, tuple[FilledMethod, dict[str, Any]]] = {
     "one phase": (settings(), {}),
     "two phases": (settings(second_phase=SECOND), {"patience": 1, "max_epochs": 8}),
     "plain attribute changed": (
-        settings(second_phase=SecondPhaseSettings({"scale": 9.0}, {}, 0.5, 0.25)),
+        settings(second_phase=FilledSecondPhase({"scale": 9.0}, {}, 0.5, 0.25)),
         {"max_epochs": 8},
     ),
     "set_phase": (
@@ -292,7 +292,7 @@ CASES: dict[str, tuple[MethodSettings, dict[str, Any]]] = {
             "WarpedSoftmaxLoss",
             arguments={"alpha": 8.0, "k1": 0.9, "k2": 1.1},
             normalize_embeddings=False,
-            second_phase=SecondPhaseSettings({"k1": 0.5}, {"alpha": 0.3}, 0.5, 0.25),
+            second_phase=FilledSecondPhase({"k1": 0.5}, {"alpha": 0.3}, 0.5, 0.25),
         ),
         {"max_epochs": 8},
     ),
@@ -417,7 +417,7 @@ def test_the_second_phase_has_the_memory_of_the_best_weights(
     begun: list[tuple[int, bool]] = []
     apply = TrainingModule.enter_second_phase
 
-    def spy(self: TrainingModule, second: SecondPhaseSettings | None) -> None:
+    def spy(self: TrainingModule, second: FilledSecondPhase | None) -> None:
         begun.append((self.loss.queue_idx, self.loss.has_been_filled))
         apply(self, second)
 
@@ -578,7 +578,7 @@ def test_the_second_phase_starts_from_the_best_weights_of_the_first_and_has_a_be
     moments: list[Any] = []
     apply = TrainingModule.enter_second_phase
 
-    def spy(self: TrainingModule, second: SecondPhaseSettings | None) -> None:
+    def spy(self: TrainingModule, second: FilledSecondPhase | None) -> None:
         begun.append({key: value.clone() for key, value in self.network.state_dict().items()})
         moments.append(self.optimizers["trunk"].state_dict()["state"][0]["step"].item())
         apply(self, second)
@@ -610,7 +610,7 @@ def test_the_second_phase_starts_from_the_best_weights_of_the_first_and_has_a_be
 def test_the_second_phase_changes_learning_rates_and_values_once(
     tmp_path: Path, sets: Sets
 ) -> None:
-    second = SecondPhaseSettings({}, {"scale": 0.5}, lr_factor=0.5, loss_lr_factor=0.25)
+    second = FilledSecondPhase({}, {"scale": 0.5}, lr_factor=0.5, loss_lr_factor=0.25)
     how = training(evaluate_every=1, iterations_per_epoch=1, max_epochs=8)
     what = task(settings(arguments={"scale": 8.0}, second_phase=second), how)
 
@@ -661,7 +661,7 @@ def test_an_early_first_phase_leaves_its_epochs_to_the_second(
 def test_a_run_with_fixed_epochs_trains_just_these(
     tmp_path: Path, sets: Sets, epochs: tuple[int, int], scales: list[float]
 ) -> None:
-    second = SecondPhaseSettings({}, {"scale": 0.5}, 1.0, 1.0)
+    second = FilledSecondPhase({}, {"scale": 0.5}, 1.0, 1.0)
     what = task(settings(second_phase=second), training(patience=0), fixed_epochs=epochs)
     result = fold_run(what, sets, tmp_path).run()
     assert (result.epoch, result.epochs_spent) == (sum(epochs), sum(epochs))

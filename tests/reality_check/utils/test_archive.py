@@ -22,9 +22,9 @@ FILES = {"b/two.png": b"\x00" * 5000, "a.json": b"[1, 2, 3]" * 100}
 def test_what_is_sealed_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "x.pack"
     path.write_bytes(seal(ABOUT, FILES))
-    found = unseal(path, "mine", 3)
-    assert found.files == FILES
-    assert {key: found.about[key] for key in ABOUT} == ABOUT
+    archive = unseal(path, "mine", 3)
+    assert archive.files == FILES
+    assert {key: archive.about[key] for key in ABOUT} == ABOUT
     assert path.read_bytes() == seal(ABOUT, dict(reversed(FILES.items())))
     with zipfile.ZipFile(path) as whole:
         assert {info.date_time[0] for info in whole.infolist()} == {1980}, "no time of writing"
@@ -51,7 +51,7 @@ def replace(name: str, old: bytes, new: bytes) -> Callable[[bytes], bytes]:
     return lambda content: rezipped(content, change)
 
 
-def two_of_one_name(content: bytes) -> bytes:
+def duplicated(content: bytes) -> bytes:
     stream = io.BytesIO(content)
     with zipfile.ZipFile(stream, "a") as again, pytest.warns(UserWarning, match="Duplicate"):
         again.writestr("a.json", b"other")
@@ -59,8 +59,8 @@ def two_of_one_name(content: bytes) -> bytes:
 
 
 def flipped(content: bytes) -> bytes:
-    place = content.index(b"\x00" * 4000) + 100
-    return content[:place] + b"\x01" + content[place + 1 :]
+    offset = content.index(b"\x00" * 4000) + 100
+    return content[:offset] + b"\x01" + content[offset + 1 :]
 
 
 BAD: dict[str, tuple[Callable[[bytes], bytes], str]] = {
@@ -89,7 +89,7 @@ BAD: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda c: rezipped(c, lambda f: f.pop("a.json") and None),
         "holds other files than it lists .'a.json'.",
     ),
-    "two of one name": (two_of_one_name, "holds other files than it lists .'a.json'."),
+    "two of one name": (duplicated, "holds other files than it lists .'a.json'."),
     "another schema": (lambda _: seal({**ABOUT, "schema": "no"}, FILES), "but no pack"),
     "older": (
         lambda _: seal({**ABOUT, "version": 2}, FILES),

@@ -101,10 +101,10 @@ def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storages, "STANDSTILL", 3)
-    one, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
-    assert isinstance(one, PatientStorage)
+    storage, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
+    assert isinstance(storage, PatientStorage)
     stage = Study(other, StudyPlan("standstill", 1, 0, fixed=[{}]))
-    with one.engine.connect() as paused:
+    with storage.engine.connect() as paused:
         lock = sqlalchemy.text("SELECT study_id FROM studies FOR UPDATE")
         paused.execute(lock)
         work = threading.Thread(

@@ -31,8 +31,8 @@ def test_signs_get_the_plain_ones_that_people_type() -> None:
     st.sampled_from(["ascii", "cp1252", "euc-jp", "utf-8"]),
 )
 def test_every_text_is_printed_and_what_an_encoding_has_stays(text: str, encoding: str) -> None:
-    found = printed(text, encoding).decode(encoding)
-    assert found == text or text.encode(encoding, "ignore").decode(encoding) != text
+    output = printed(text, encoding).decode(encoding)
+    assert output == text or text.encode(encoding, "ignore").decode(encoding) != text
 
 
 def test_commands_print_on_an_ascii_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def test_durations(seconds: float | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "valid", "found"),
+    ("given", "valid", "expected"),
     [
         ("TripletLoss", ["SoftTripleLoss", "TripletMarginLoss"], "TripletMarginLoss"),
         ("seeed", ["speed", "seed"], "seed"),
@@ -43,5 +43,5 @@ def test_durations(seconds: float | None, text: str) -> None:
         ("nothing", ["conv4", "seed"], None),
     ],
 )
-def test_the_nearest_name(given: str, valid: list[str], found: str | None) -> None:
-    assert nearest(given, valid) == ("" if found is None else f" Did you mean {found!r}?")
+def test_the_nearest_name(given: str, valid: list[str], expected: str | None) -> None:
+    assert nearest(given, valid) == ("" if expected is None else f" Did you mean {expected!r}?")

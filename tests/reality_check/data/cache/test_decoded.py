@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import shutil
+import socket
 import threading
 import warnings
 import zipfile
@@ -17,7 +18,7 @@ import pytest
 from PIL import Image
 from support.refusals import refused
 
-from reality_check.data import ImageSet, decode_files, is_intact, load_dataset
+from reality_check.data import ImageSet, decode_files, load_dataset
 from reality_check.data.cache import _entry, decoded
 from reality_check.data.cache._entry import Entry
 from reality_check.data.image_files import ImageFiles
@@ -124,6 +125,13 @@ def test_a_changed_or_new_file_decodes_again(files: ImageFiles, decodings: list[
     more = ImageFiles("toy", files.root, (*files.paths, "new.png"), labels, files.class_names)
     assert len(decode_files(more, 4)) == 13
     assert len(decodings) == 37
+
+
+def test_labels_are_not_part_of_the_entry(files: ImageFiles, decodings: list[int]) -> None:
+    decode_files(files, 4)
+    other = ImageFiles("toy", files.root, files.paths, 2 - files.labels, files.class_names)
+    np.testing.assert_array_equal(decode_files(other, 4).labels, 2 - files.labels)
+    assert len(decodings) == 12
 
 
 def test_odd_names(tmp_path: Path) -> None:
@@ -324,19 +332,17 @@ def test_damage_that_shows_at_once_decodes_again(
 def test_a_flipped_bit_is_found(
     files: ImageFiles, cache: Path, position: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good = decode_files(files, 4)
-    assert is_intact(good)
-    expected = good.fingerprint()
+    expected = decode_files(files, 4).fingerprint()
+    assert decode_files(files, 4, verify=True).fingerprint() == expected
+    assert capsys.readouterr().err == ""
     file = entry_of(cache) / "pixels.bin"
     content = bytearray(file.read_bytes())
     content[position] ^= 4
     file.write_bytes(content)
-    damaged = decode_files(files, 4)  # opening does not read the pixels
-    assert damaged.fingerprint() != expected
-    assert not is_intact(damaged)
-    assert "toy" in capsys.readouterr().err
-    assert left_in(cache) == []
-    assert decode_files(files, 4).fingerprint() == expected
+    assert decode_files(files, 4).fingerprint() != expected  # opening does not read the pixels
+    assert decode_files(files, 4, verify=True).fingerprint() == expected
+    assert "'toy' in" in capsys.readouterr().err
+    assert left_in(cache) == [file.parent.name]
 
 
 def test_load_dataset_verifies_on_demand(files: ImageFiles, cache: Path) -> None:
@@ -356,15 +362,6 @@ def test_load_dataset_verifies_on_demand(files: ImageFiles, cache: Path) -> None
     assert load_dataset(config).fingerprint() != expected
     assert load_dataset(config, verify=True).fingerprint() == expected
     assert load_dataset(config).fingerprint() == expected
-
-
-def test_sets_that_are_not_from_the_cache_count_as_intact(tmp_path: Path) -> None:
-    array = np.zeros((2, 4, 4, 1), np.uint8)
-    labels = np.zeros(2, np.int64)
-    assert is_intact(ImageSet(array, labels, ("a",), "x"))  # type: ignore[arg-type]
-    array.tofile(tmp_path / "pixels")
-    mapped = np.memmap(tmp_path / "pixels", np.uint8, mode="r", shape=array.shape)
-    assert is_intact(ImageSet(mapped, labels, ("a",), "x"))  # type: ignore[arg-type]
 
 
 # Disks and leftovers
@@ -399,7 +396,11 @@ def test_leftovers_of_killed_processes_are_removed(files: ImageFiles, cache: Pat
     decode_files(files, 4)
     entry = entry_of(cache)
     shutil.rmtree(entry)
-    names = (_entry._prefix(entry) + "1", ".building-other-host-2", ".building-other-host-3")
+    names = (
+        f".building-{entry.name}-{socket.gethostname()}",
+        ".building-other-host-2",
+        ".building-other-host-3",
+    )
     for name in names:
         (cache / name).mkdir()
         (cache / name / "pixels.bin").write_bytes(b"x")
@@ -456,18 +457,18 @@ def test_without_locks_what_another_finishes_just_now_is_not_taken_for_damaged(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = make_files(tmp_path)
-    looks: list[Path] = []
+    openings: list[Path] = []
     open_entry = _entry.open_entry
 
-    def look_just_before(folder: Path) -> Entry | None:
-        looks.append(folder)
-        if len(looks) == 2:  # once it holds what would be the lock
-            found = open_entry(folder)
+    def open_just_before(folder: Path, verify: bool = False) -> Entry | None:
+        openings.append(folder)
+        if len(openings) == 2:  # once it holds what would be the lock
+            entry = open_entry(folder, verify)
             decode_files(files, 4)
-            return found
-        return open_entry(folder)
+            return entry
+        return open_entry(folder, verify)
 
-    monkeypatch.setattr(_entry, "open_entry", look_just_before)
+    monkeypatch.setattr(_entry, "open_entry", open_just_before)
     data = decode_files(files, 4)
     assert len(data) == len(files)
     assert len(left_in(cache)) == 1

@@ -183,6 +183,11 @@ def test_an_error_names_all_addresses(tmp_path: Path, server: Server) -> None:
     assert len(server.requests) == 1 + _download.ATTEMPTS
 
 
+def test_a_busy_server_is_asked_again(tmp_path: Path, server: Server) -> None:
+    server.status = [503, 429, 500]
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+
+
 def test_a_server_that_breaks_off_for_good(tmp_path: Path, server: Server) -> None:
     server.breaks_after = [1_000_000, *[0] * _download.ATTEMPTS]
     with pytest.raises(UsageError, match=r"1 MB of 3 MB came\).*run again \(1 MB are kept\)"):

@@ -23,7 +23,7 @@ from reality_check.report.figures.search import method_figure
 from reality_check.report.sections.comparison import interval_figures
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.summary import Summary
-from reality_check.results import ExperimentResults
+from reality_check.results import ExperimentResults, MethodResults, TrialRecord
 from reality_check.statistics import t_interval
 
 
@@ -240,3 +240,31 @@ def test_one_run_and_missing_methods_are_drawn(build: Any) -> None:
     texts = [text.get_text() for text in axes.texts]
     assert texts[:4] == list(summary.methods), "a name above each row"
     assert texts[4:] == ["no results yet"] * 3
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        (("hard", "easy", "hard"), ["hard", "easy"]),
+        ((True, False, True), ["True", "False"]),
+        ((None, "a", None), ["None", "a"]),
+    ],
+)
+def test_parameters_that_are_no_numbers_are_drawn_by_name(
+    values: tuple[Any, ...], labels: list[str]
+) -> None:
+    trials = tuple(
+        TrialRecord("m", "search", i, "complete", value=0.1 * (i + 1), params={"x": value})
+        for i, value in enumerate(values)
+    )
+    lost = TrialRecord(
+        "m", "search", 3, "complete", value=0.0, params={"x": values[1]}, diverged="NaN"
+    )
+    figure = method_figure(MethodResults("m", "L", (*trials, lost), searched=("x",)), ())
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_xticklabels()] == labels
+    points, crosses, winner = axes.lines
+    shown = [list(map(str, np.asarray(line.get_xdata()))) for line in (points, crosses, winner)]
+    names = [str(value) for value in values]
+    assert shown == [names, [names[1]], [names[2]]], "the last trial is the best"

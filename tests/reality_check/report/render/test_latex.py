@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reality_check.config import load_experiment
-from reality_check.papers.published_comparison import comparable_tables
 from reality_check.report.render.latex import escape, tables_tex
 from reality_check.report.render.references import references_bib
 from reality_check.report.summary import Summary
@@ -90,9 +87,7 @@ def test_every_character_of_latin_and_greek_scripts_compiles(
 @pytest.mark.latex
 @pytest.mark.parametrize("options", ["", "twocolumn"])
 def test_tables_fit_a_page(asked: ExperimentResults, tmp_path: Path, options: str) -> None:
-    published = comparable_tables(load_experiment("cub200_mlrc"))
-    long = dataclasses.replace(renamed(asked, LONG), published=published)
-    log = compile_document(long, tmp_path, options)
+    log = compile_document(renamed(asked, LONG), tmp_path, options)
     assert "Overfull" not in log
     assert "Float too large" not in log
     assert "undefined" not in log
@@ -110,14 +105,8 @@ def test_what_pdflatex_does_not_know_is_replaced() -> None:
 
 
 def test_every_group_has_its_rows_once(asked: ExperimentResults, tmp_path: Path) -> None:
-    published = comparable_tables(load_experiment("cub200_mlrc"))
-    text = write_tables(dataclasses.replace(renamed(asked, LONG), published=published), tmp_path)
-    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 7
-    captions = re.findall(r"Category (\w+)\. (\w+)", text)
-    papers = ("Realigned", "A")
-    assert captions == [(c, paper) for paper in papers for c in ("ensemble", "aggregate")]
-    for category, figure in (("ensemble", "26.70"), ("aggregate", "21.21")):
-        table = text.partition(f"Category {category}. A Metric")[2].partition(r"\end{table*}")[0]
-        assert re.findall(r"cosface & published & ([\d.]+) \$\\pm", table) == [figure]
-        assert table.count("cosface") == 1, "the name is said once for its three rows"
-        assert table.count("& measured &") == 4
+    text = write_tables(renamed(asked, LONG), tmp_path)
+    tables = text.split(r"\begin{table*}")[1:]
+    assert [table.count(r"\end{table*}") for table in tables] == [1, 1, 1]
+    for table in tables[:2]:
+        assert table.count("cosface &") == 3, "once in each category"

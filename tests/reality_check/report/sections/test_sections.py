@@ -23,7 +23,7 @@ from reality_check.report.sections.agreement import agreement_section
 from reality_check.report.sections.blocks import Bullets, Folded, PlainTable, Section
 from reality_check.report.sections.budget import budget_section, budgets
 from reality_check.report.sections.classes import classes_section
-from reality_check.report.sections.cost import cost_section
+from reality_check.report.sections.hours import cost_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.tuning import luck_section
 from reality_check.report.summary import Summary

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from reality_check.cli.summary import print_summary
+from reality_check.cli.run_summary import print_summary
 from reality_check.report.sections.untrained import (
     Untrained,
     untrained,
-    untrained_note,
+    untrained_sentence,
     untrained_sentences,
 )
 from reality_check.report.sections.verdict import headline
@@ -78,7 +78,7 @@ def test_only_the_aggregate_has_networks_that_are_alike_trained_and_untrained() 
     other = experiment(VALUES, category="complete")
     assert untrained(other) == []
     assert untrained_sentences(other) == []
-    assert untrained_note(other) == ""
+    assert untrained_sentence(other) == ""
 
 
 def test_the_sentences() -> None:
@@ -106,9 +106,9 @@ def test_the_verdict_names_those_below_the_best_baseline() -> None:
 
 def test_many_methods_are_not_named_when_it_is_all_of_them() -> None:
     six = {f"idle_{number}": VALUES["idle"] for number in range(6)}
-    assert untrained_note(experiment(six)).endswith("in the aggregate): all 6 methods.")
+    assert untrained_sentence(experiment(six)).endswith("in the aggregate): all 6 methods.")
     assert untrained_sentences(experiment(six))[0].endswith("all 6 methods are not better.")
-    named = untrained_note(experiment({**six, "good": VALUES["good"]}))
+    named = untrained_sentence(experiment({**six, "good": VALUES["good"]}))
     assert named.endswith(": idle_0, idle_1, idle_2, idle_3, idle_4 and idle_5.")
 
 

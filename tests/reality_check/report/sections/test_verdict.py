@@ -9,13 +9,13 @@ from reality_check.config.metrics import PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.sections.blocks import Bullets, Heading
 from reality_check.report.sections.verdict import (
-    NOISE_NOTES,
-    correction_note,
+    NOISE_TEXTS,
+    correction_sentence,
     headline,
     pair_sentence,
     verdict_section,
 )
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.summary import Evidence, Summary
 from reality_check.results import ExperimentResults, ResultRow
 from reality_check.statistics import Comparison, Difference
 
@@ -80,12 +80,12 @@ def test_the_first_sentence_is_on_the_best_two_and_the_last_on_who_is_missing(bu
     assert sentences[1].startswith("warped is above <b>x</b> by ")
     assert sentences[-1] == "late & slow has no results in this category yet."
     assert len(sentences) == 4
-    assert correction_note(summary, "ensemble").startswith("3 pairs are tested here")
+    assert correction_sentence(summary, "ensemble").startswith("3 pairs are tested here")
 
 
 def test_two_methods_need_no_correction() -> None:
     summary = experiment({"a": [0.3, 0.31, 0.3], "b": [0.2, 0.21, 0.2]})
-    assert correction_note(summary, "ensemble") == ""
+    assert correction_sentence(summary, "ensemble") == ""
     assert "Holm" not in category_sentences(summary, "ensemble")[0]
 
 
@@ -114,11 +114,11 @@ def test_the_headline_without_results() -> None:
 
 
 def test_the_note_on_noise_names_what_is_left_out() -> None:
-    assert "training noise only" in NOISE_NOTES[Basis.VALUES]
-    assert "nothing here says that one loss is better" in NOISE_NOTES[Basis.SETTINGS]
-    for basis in (Basis.SEARCHES, Basis.SUBSETS):
-        assert "luck of the search and of the training" in NOISE_NOTES[basis]
-        assert "split" in NOISE_NOTES[basis]
+    assert "training noise only" in NOISE_TEXTS[Evidence.VALUES]
+    assert "nothing here says that one loss is better" in NOISE_TEXTS[Evidence.SETTINGS]
+    for evidence in (Evidence.SEARCHES, Evidence.SUBSETS):
+        assert "luck of the search and of the training" in NOISE_TEXTS[evidence]
+        assert "split" in NOISE_TEXTS[evidence]
 
 
 def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:

@@ -17,7 +17,7 @@ class ClassBalancedSampler:
     A pass visits every class once in random order; where a batch straddles two passes, no class is
     in it twice. Within a class a running index visits every image once before the class is
     reshuffled, and a batch repeats an image only where the class has fewer than K: then all its
-    images come first, repeats after them. All chance comes from one generator of its own.
+    images come first, repeats after them. All random numbers come from the sampler's own generator.
 
     Args:
         labels: int, shape (N,): the class of every image; any integers.
@@ -62,7 +62,7 @@ class ClassBalancedSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state`` exactly where the sampler that gave it stood.
+        """Continue from ``state`` exactly where the sampler that returned it was.
 
         Raises:
             UsageError: if the state belongs to other labels.
@@ -79,12 +79,12 @@ class ShuffledSampler:
     Resumes like :class:`ClassBalancedSampler`.
 
     Args:
-        labels: int, shape (N,): only their number counts.
+        labels: int, shape (N,): only their number is used.
         batch_size: length of a batch.
         seed: non-negative seed of the random order.
 
     Attributes:
-        classes_per_batch: None, since it differs.
+        classes_per_batch: None, since batches differ in it.
 
     Raises:
         UsageError: if there are fewer images than a batch holds.
@@ -112,7 +112,7 @@ class ShuffledSampler:
         return {"generator": generator, "images": self._deck.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state`` exactly where the sampler that gave it stood.
+        """Continue from ``state`` exactly where the sampler that returned it was.
 
         Raises:
             UsageError: if the state belongs to another number of images.
@@ -124,7 +124,7 @@ class ShuffledSampler:
 def build_sampler(
     labels: np.ndarray, batch_size: int, samples_per_class: int | None, seed: int
 ) -> ClassBalancedSampler | ShuffledSampler:
-    """The sampler of a method; without ``samples_per_class`` its batches are not class-balanced."""
+    """Return a class-balanced sampler, or a shuffled one if ``samples_per_class`` is None."""
     if samples_per_class is None:
         return ShuffledSampler(labels, batch_size, seed)
     return ClassBalancedSampler(labels, batch_size, samples_per_class, seed)
@@ -149,14 +149,14 @@ class _Deck:
     def draw_from_each(
         self, decks: np.ndarray, count: int, generator: np.random.Generator
     ) -> np.ndarray:
-        """Deal ``count`` cards of each of some distinct decks, as :meth:`draw` in turn would."""
+        """Deal ``count`` cards of each of several distinct decks, as repeated :meth:`draw`."""
         dealt = self._dealt[decks]
         enough = dealt + count <= self._sizes[decks]
         index = (self._starts[decks] + dealt)[:, None] + np.arange(count)
         drawn = self._cards[np.where(enough[:, None], index, 0)]
         self._dealt[decks[enough]] += count
-        for place in np.flatnonzero(~enough):
-            drawn[place] = self.draw(int(decks[place]), count, generator)
+        for row in np.flatnonzero(~enough):
+            drawn[row] = self.draw(int(decks[row]), count, generator)
         return drawn.reshape(-1)
 
     def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:

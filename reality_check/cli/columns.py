@@ -10,11 +10,11 @@ from rich.table import Table
 
 
 def name_table(*columns: str, right: Container[str] = ()) -> Table:
-    """An empty table whose first column has names: the others shrink before it does.
+    """Return an empty table whose first column, of names, is never shortened.
 
     Args:
-        columns: their headings.
-        right: those of them that are set flush right.
+        columns: the headings.
+        right: headings of the columns to align right.
     """
     table = Table(box=None, pad_edge=False)
     for column in columns:
@@ -24,7 +24,7 @@ def name_table(*columns: str, right: Container[str] = ()) -> Table:
 
 
 def print_table(table: Table) -> None:
-    """Print it, wider than the terminal where the longest words need more: it breaks the lines."""
+    """Print a table, wider than the terminal if its longest words need that."""
     console = Console()
     least = Measurement.get(console, console.options.update(width=1000), table).minimum
     Console(width=max(console.width, least)).print(table)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pml_extensions.evaluation import class_separability, pair_verification
-from reality_check.evaluation.metrics import evaluate, evaluate_both_geometries, verification_pairs
+from reality_check.evaluation.scoring import evaluate, evaluate_both_geometries, verification_pairs
 
 LABELS = np.repeat(np.arange(12), [2, 9, 1, 5, 5, 5, 3, 8, 7, 6, 4, 5])
 SCATTER = ["separability_raw", "trace_between_raw", "trace_within_raw"]

@@ -1,4 +1,4 @@
-"""The frozen features of a data set: each image or tensor through a trunk once, into a folder."""
+"""Compute the features of a data set by a frozen trunk, and write them into a folder."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import progress
 
-#: What a stopped call leaves beside the features that it computed.
+#: The file in which an unfinished call records its progress.
 _PROGRESS = "progress.json"
-#: Seconds between two marks of how far it is: what a call that was killed does again.
+#: Seconds between two records of the progress: a killed call repeats at most as much work.
 _MARK_SECONDS = 10.0
 _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """How samples become vectors.
+    """How samples are embedded.
 
     Attributes:
         model: trunk, weights and pooling; its embedder is not used.
@@ -64,14 +64,14 @@ def embed_to_folder(
     log: Callable[[str], None] = lambda text: None,
     source: str | None = None,
 ) -> tuple[int, int]:
-    """Write the features of all samples of a data set; a call that was stopped is continued.
+    """Write the features of all samples of a data set, continuing where a stopped call ended.
 
     Args:
         data: images or tensors.
         how: by which trunk.
         out: a folder with the ``.npy`` files x (N, F), y, class_names, names, the data set's own
             split and ``origin``, a sentence on where it comes from. ``dataset: FOLDER`` reads it.
-        log: gets sentences on what is being done.
+        log: called with messages on the progress.
         source: how the data set can be opened again to show its images, see
             :func:`reality_check.data.source_images.described`.
 
@@ -126,7 +126,7 @@ def _embed_all(
     recipe: dict[str, Any],
     log: Callable[[str], None],
 ) -> np.ndarray:
-    """Compute the features, memory-mapped in ``work``; continue with what it holds."""
+    """Compute the features into a memory-mapped file, continuing after those that it holds."""
     file, mark = work / "x.npy", work / _PROGRESS
     done = _done(file, mark, recipe)
     if done:
@@ -159,14 +159,12 @@ def _embed_all(
 
 
 def _check(features: torch.Tensor, first: int, how: Embedding) -> None:
-    finite = torch.isfinite(features).all(dim=1)
-    beyond = how.dtype == "float16" and bool((features.abs() > 65504).any())
-    if beyond or not bool(finite.all()):
-        row = first + int((~finite).nonzero()[0]) if not beyond else first
-        why = "are beyond float16; write --dtype float32" if beyond else "are NaN or infinite"
+    finite = torch.isfinite(features.to(getattr(torch, how.dtype))).all(dim=1)
+    if not bool(finite.all()):
         raise UsageError(
-            f"The features of sample {row} and others by {how.model.trunk} {why}"
-            + ("." if beyond else "; check its weights, or write --autocast none.")
+            f"The features of sample {first + int((~finite).nonzero()[0])} by {how.model.trunk} "
+            f"are NaN, infinite or too large for {how.dtype}; check its weights, or write "
+            "--autocast none or --dtype float32."
         )
 
 
@@ -181,7 +179,7 @@ def _done(file: Path, mark: Path, recipe: dict[str, Any]) -> int:
 
 
 def _recipe(data: SampleSet, how: Embedding, network: Network) -> dict[str, Any]:
-    """Return all that the vectors depend on, as plain data."""
+    """Return everything that the vectors depend on, as plain data."""
     digest = hashlib.sha256()
     for name, value in sorted(network.trunk.state_dict().items()):
         digest.update(name.encode())

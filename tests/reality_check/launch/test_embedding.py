@@ -149,7 +149,7 @@ def test_a_stopped_call_continues(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert embed(folder, "--batch-size", "2").returncode == 0
     whole = contents(folder / "birds_features")
     shutil.rmtree(folder / "birds_features")
-    monkeypatch.setattr("reality_check.launch.embed._MARK_SECONDS", 0.0)
+    monkeypatch.setattr("reality_check.launch.embedding._MARK_SECONDS", 0.0)
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "CALLS", [])
     monkeypatch.setattr(module, "STOP_AT", 5)  # the first call looks at the shape of the output
@@ -195,7 +195,7 @@ def test_a_file_of_other_features_is_left_alone(
 @pytest.mark.parametrize(
     ("words", "trunk", "text"),
     [
-        ([], "my_trunks.Broken", "features of sample 0 and others by my_trunks.Broken are NaN"),
+        ([], "my_trunks.Broken", "features of sample 0 by my_trunks.Broken are NaN"),
         ([], "my_trunks.Halfs", "Halfs"),
         (["protocol=quick"], "my_trunks.Halves", "changes neither the data set nor the model"),
         (["dataset.sise=3"], "my_trunks.Halves", "sise"),

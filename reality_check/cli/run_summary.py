@@ -1,14 +1,14 @@
-"""What ``run`` and ``report`` print at their end."""
+"""The summary that ``run`` and ``report`` print at their end."""
 
 from __future__ import annotations
 
-from reality_check.cli.tables import name_table, print_table
+from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
-from reality_check.report.sections.untrained import untrained_note
-from reality_check.report.sections.verdict import ONE_SEARCH, leaders
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.sections.untrained import untrained_sentence
+from reality_check.report.sections.verdict import SINGLE_SEARCH, leaders
+from reality_check.report.summary import Evidence, Summary
 from reality_check.report.tables import not_trained
-from reality_check.report.text import listed
+from reality_check.report.wording import listed
 from reality_check.results import ExperimentResults
 from reality_check.statistics import Estimate
 
@@ -16,7 +16,9 @@ from reality_check.statistics import Estimate
 def print_summary(results: ExperimentResults) -> None:
     """Print means with their intervals, and who leads where."""
     summary = Summary(results)
-    print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.repeats}:")
+    print(
+        f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.evidence.repeats}:"
+    )
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
     table = name_table("method", *categories)
     for method in results.methods:
@@ -28,10 +30,10 @@ def print_summary(results: ExperimentResults) -> None:
     print_table(table)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
-    if summary.basis is Basis.SETTINGS:
-        print(ONE_SEARCH)
-    if note := untrained_note(summary):
-        print(note)
+    if summary.evidence is Evidence.SETTINGS:
+        print(SINGLE_SEARCH)
+    if sentence := untrained_sentence(summary):
+        print(sentence)
     if results.deviations:
         print(
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "

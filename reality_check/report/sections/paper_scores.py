@@ -6,75 +6,48 @@ be compared with published tables (:mod:`reality_check.papers.published_comparis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from reality_check.config.metrics import metric_of, title
-from reality_check.config.published import PublishedResults
+from reality_check.config.metrics import metric_of
+from reality_check.config.published_scores import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, interval_text, points, true_minus
+from reality_check.report.wording import NOTHING, interval_text, points, true_minus
 from reality_check.statistics import Estimate
 
 #: Names of the rows of a method.
 _ROWS = ("published", "measured", "difference")
 
 
-@dataclass(frozen=True)
-class PublishedPart:
-    """One paper's table, compared with the results.
-
-    Attributes:
-        caption: where the figures are from and what they are.
-        table: up to three rows a method and category: published, measured, and the difference;
-            ``None`` where the paper printed no figures that are measured here.
-        notes: errata, and what is not as it was there.
-    """
-
-    caption: str
-    table: PlainTable | None
-    notes: tuple[str, ...]
-
-
 def published_section(summary: Summary) -> Section | None:
     """Return the section; ``None`` where there are no published figures."""
-    blocks: list[Block] = []
-    for part in published_parts(summary):
-        blocks.append(part.caption)
-        if part.table is not None:
-            blocks.append(part.table)
-        if part.notes:
-            blocks.append(Bullets(part.notes))
-    return Section("published", "Published", tuple(blocks)) if blocks else None
-
-
-def published_parts(summary: Summary) -> list[PublishedPart]:
-    """The table that the experiment repeats, and those that it was asked to be compared with."""
     plain = summary.results.config.get("published_results")
     own = [PublishedResults.model_validate(plain)] if plain else []
-    parts = []
+    blocks: list[Block] = []
     for published in (*own, *summary.results.published):
         spread = f" Published ±: {published.spread}." if published.spread else ""
-        caption = (
+        blocks.append(
             f"{published.source}. In percent; measured: mean ± half-width of the 95 % t-interval "
             f"over n networks; differences in points.{spread}"
         )
-        parts.append(PublishedPart(caption, _table(summary, published), tuple(published.notes)))
-    return parts
+        if published.results:
+            blocks.append(_table(summary, published))
+        if published.notes:
+            blocks.append(Bullets(tuple(published.notes)))
+    return Section("published", "Published", tuple(blocks)) if blocks else None
 
 
-def _table(summary: Summary, published: PublishedResults) -> PlainTable | None:
-    if not published.results:
-        return None
+def _table(summary: Summary, published: PublishedResults) -> PlainTable:
+    """Return the table: up to three rows for each method and category, see :data:`_ROWS`."""
     every = [figures for methods in published.results.values() for figures in methods.values()]
     metrics = list(dict.fromkeys(metric for figures in every for metric in figures))
-    # Of the figures and of their spreads: YAML knows no trailing zeros.
+    # YAML drops trailing zeros, so all values are printed with as many digits as the longest.
     digits = _most_digits(every, 0), _most_digits(every, 1)
     rows = []
     for category, methods in published.results.items():
         others = [name for name in summary.methods if name not in methods]
         for method in (*methods, *others):
             rows += _rows(summary, category, method, methods.get(method, {}), metrics, digits)
-    header = ("Method", "Category", "Figures", *map(title, metrics), "n")
+    titles = [metric_of(metric).title for metric in metrics]
+    header = ("Method", "Category", "Figures", *titles, "n")
     words = ("Method", "Category", "Figures")
     return PlainTable(f"Published and measured: {published.item}.", header, tuple(rows), words)
 
@@ -87,7 +60,16 @@ def _rows(
     metrics: list[str],
     digits: tuple[int, int],
 ) -> list[tuple[str, ...]]:
-    """The rows of one method: what there is of it, in the table (with its digits) or here."""
+    """Return the rows of one method in a category, each where it has values.
+
+    Args:
+        summary: the results.
+        category: of the rows.
+        method: its name.
+        figures: the published values of the method by metric, each with its spread.
+        metrics: the columns.
+        digits: printed of values and of spreads.
+    """
     values = {metric: _measured(summary, category, method, metric) for metric in metrics}
     runs = max((measured.n for measured in values.values() if measured is not None), default=0)
     names = (method, category)
@@ -110,14 +92,14 @@ def _rows(
 
 
 def _measured(summary: Summary, category: str, method: str, metric: str) -> Estimate | None:
-    """What was measured. Recall@1 is P@1, which is always measured."""
+    """Return the estimate of a metric. Recall@1 is P@1, which is always measured."""
     names = [metric, "precision_at_1"] if metric == "recall_at_1" else [metric]
     every = (summary.estimates(category, name).get(method) for name in names)
     return next((estimate for estimate in every if estimate is not None), None)
 
 
 def _most_digits(every: list[dict[str, tuple[float, ...]]], position: int) -> int:
-    """How many digits the figures at that position have."""
+    """Return the largest number of decimals of values (position 0) or spreads (1)."""
     numbers = [figure[position : position + 1] for figures in every for figure in figures.values()]
     return max((len(str(n).partition(".")[2]) for (n,) in filter(None, numbers)), default=0)
 

@@ -49,12 +49,12 @@ class Metrics(dict[str, float]):
         self.per_query = dict(per_query)
 
 
-#: Pairs of one class that a verification takes, and as many of two: as Labeled Faces in the Wild.
+#: Number of pairs of one class, and of pairs of two, in a verification; as in LFW.
 PAIRS = 3000
 
 
 class Diverged(Exception):
-    """Training has left the numbers: a NaN or infinite loss or embedding."""
+    """A training has diverged: its loss or embeddings are NaN or infinite."""
 
 
 @torch.no_grad()
@@ -80,7 +80,7 @@ def embed(
 
 
 def require_finite(embeddings: Tensor) -> Tensor:
-    """The embeddings, if all and their squared distances are finite; else :class:`Diverged`."""
+    """Return the embeddings; raise :class:`Diverged` if they or their squares are not finite."""
     # As k-means sums them; those of four folds side by side are less.
     if not math.isfinite(4 * embeddings.square().sum()):
         raise Diverged("the network gave NaN or infinite embeddings, or some with infinite squares")
@@ -96,7 +96,7 @@ def evaluate_both_geometries(
     pairs: Mapping[str, Pairs] | None = None,
     raw: Tensor | None = None,
 ) -> Metrics:
-    """MAP@R, RP and P@1 of unit vectors and of raw ones.
+    """Compute metrics of unit vectors and of raw ones; MAP@R, RP and P@1 are always included.
 
     Args:
         embeddings: (N, D), raw.
@@ -116,9 +116,9 @@ def evaluate_both_geometries(
     raw = embeddings if raw is None else raw
     own, other = (embeddings, raw) if normalize else (raw, embeddings)
     metrics = [metric_of(name) for name in extra_metrics]
-    of_raw = [one.name for one in metrics if one.function == "raw_scatter"]
-    of_own = [one.name for one in metrics if one.function != "raw_scatter"]
-    of_both = [one.name for one in metrics if one.both_geometries]
+    of_raw = [metric.name for metric in metrics if metric.function == "raw_scatter"]
+    of_own = [metric.name for metric in metrics if metric.function != "raw_scatter"]
+    of_both = [metric.name for metric in metrics if metric.both_geometries]
     other_metrics = evaluate(other, labels, not normalize, of_both, queries, pairs)
     own_metrics = evaluate(own, labels, normalize, of_own, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
@@ -130,7 +130,7 @@ def evaluate_both_geometries(
 
 @dataclass(frozen=True)
 class Sample:
-    """What metrics are computed from.
+    """Embeddings and labels that metrics are computed from.
 
     Attributes:
         embeddings: (N, D), on the CPU: faiss's k-means and binary index are there.
@@ -158,7 +158,7 @@ def evaluate(
     queries: np.ndarray | None = None,
     pairs: Mapping[str, Pairs] | None = None,
 ) -> Metrics:
-    """MAP@R, RP and P@1, and what else is asked for, in one geometry.
+    """Compute MAP@R, RP, P@1 and the further metrics in one geometry.
 
     Args:
         embeddings: (N, D).
@@ -177,8 +177,8 @@ def evaluate(
     ranked = by_function.pop("retrieval", [])
     retrieval = RetrievalMetrics(
         normalize=normalize,
-        metrics=[*METRICS, *(one.name for one in ranked if not one.depth)],
-        recall_at=[one.depth for one in ranked if one.depth],
+        metrics=[*METRICS, *(metric.name for metric in ranked if not metric.depth)],
+        recall_at=[metric.depth for metric in ranked if metric.depth],
     )
     per_query = retrieval.per_query(*_sides(embeddings, labels, queries))
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
@@ -186,11 +186,11 @@ def evaluate(
         sample = Sample(embeddings.cpu(), labels, normalize, queries)
     for function, metrics in by_function.items():
         values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
-    verified = {}
+    verified: dict[str, float] = {}
     for name, listed in (pairs or {}).items():
-        found = _verify(sample, listed)
-        verified[f"verification_{name}"] = found.accuracy
-        verified[f"verification_{name}_se"] = found.std / math.sqrt(len(found.fold_accuracies) - 1)
+        result = _verify(sample, listed)
+        error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
+        verified |= {f"verification_{name}": result.accuracy, f"verification_{name}_se": error}
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
 
@@ -240,7 +240,7 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
 
 
 def _clusters(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Scores of k-means clusters; with many classes AMI takes longer than all the rest."""
+    """Score k-means clusters; with many classes, AMI is the slowest metric."""
     classes = torch.from_numpy(sample.labels)
     clusters = kmeans_clusters(sample.points, len(classes.unique()))
     scores: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -248,12 +248,12 @@ def _clusters(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
         "AMI": adjusted_mutual_information,
         "F1": lambda labels, clusters: pairwise_f1(labels, clusters).f1,
     }
-    return {one.name: scores[one.name](classes, clusters) for one in metrics}
+    return {metric.name: scores[metric.name](classes, clusters) for metric in metrics}
 
 
 def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     ratio = class_separability(sample.embeddings, sample.labels, sample.normalize).ratio
-    return {one.name: ratio for one in metrics}
+    return {metric.name: ratio for metric in metrics}
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
@@ -264,11 +264,11 @@ def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
 
 def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     accuracy = _verify(sample, verification_pairs(sample.labels)).accuracy
-    return {one.name: accuracy for one in metrics}
+    return {metric.name: accuracy for metric in metrics}
 
 
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
-    """How well pairs of one class are told from pairs of two, by a threshold from other pairs."""
+    """Verify pairs: same class or not, by a threshold that is fitted to other pairs."""
     first, second, same = pairs
     convention: Convention = "insightface" if sample.normalize else "paper004"
     x = sample.embeddings
@@ -276,14 +276,14 @@ def _verify(sample: Sample, pairs: Pairs) -> Verification:
 
 
 def _codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Retrieval by binary codes, which are the same in both geometries."""
+    """Score retrieval by binary codes, which are equal in both geometries."""
     x, y, *gallery = _sides(sample.embeddings, sample.labels, sample.queries)
-    depths = [one.depth for one in metrics if one.depth]
+    depths = [metric.depth for metric in metrics if metric.depth]
     values = hamming_retrieval(x, y, depths or [1], *gallery)
     return {f"binary_{name}": value for name, value in values.items()}
 
 
-#: What computes the metrics of :mod:`reality_check.config.metrics`, those of a function together.
+#: Functions that compute the metrics of :mod:`reality_check.config.metrics`, by name.
 FUNCTIONS: dict[str, Callable[[Sample, Sequence[Metric]], dict[str, float]]] = {
     "clusters": _clusters,
     "separability": _separability,
@@ -294,28 +294,28 @@ FUNCTIONS: dict[str, Callable[[Sample, Sequence[Metric]], dict[str, float]]] = {
 
 
 def verification_pairs(labels: np.ndarray) -> Pairs:
-    """Draw pairs of images, half of them of one class, the same ones for the same labels.
+    """Draw pairs of images, half of them of one class; deterministic for given labels.
 
     They are the rows of both images of each pair, and whether these are of one class.
     """
     draw = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    begin, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)  # of each place in the order
-    place = draw.choice(np.flatnonzero(size > 1), PAIRS)
-    step = draw.integers(1, size[place])
-    partner = begin[place] + (place - begin[place] + step) % size[place]
+    begin, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)  # of each position in the order
+    position = draw.choice(np.flatnonzero(size > 1), PAIRS)
+    step = draw.integers(1, size[position])
+    partner = begin[position] + (position - begin[position] + step) % size[position]
     other = draw.integers(0, len(labels), PAIRS)
     stranger = draw.integers(0, len(labels) - size[other])
     stranger += np.where(stranger >= begin[other], size[other], 0)
     mixed = draw.permutation(2 * PAIRS)  # folds are contiguous
-    first = order[np.concatenate((place, other))[mixed]]
+    first = order[np.concatenate((position, other))[mixed]]
     second = order[np.concatenate((partner, stranger))[mixed]]
     return torch.from_numpy(first), torch.from_numpy(second), mixed < PAIRS
 
 
 def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:
-    """Queries and their labels and, where it is a set of its own, the gallery and its labels."""
+    """Return queries and labels, followed by a separate gallery and its labels if there is one."""
     if queries is None:
         return embeddings, labels
     rows = torch.from_numpy(queries)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 from reality_check.config.metrics import STAGES, Stage
-from reality_check.report.sections.blocks import Note, PlainTable, Section
+from reality_check.report.sections.blocks import Footnote, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, hours_text
+from reality_check.report.wording import NOTHING, hours_text
 
 #: Cost that belongs to no method.
 BASELINES = Stage.BASELINES.value
 
-_HOURS_NOTE = (
+_FOOTNOTE = (
     "Hours of every process that trained (on GPUs: of every GPU), with scoring and with attempts "
     "that failed or lost their worker, counted up to their last heartbeat."
 )
@@ -24,11 +24,11 @@ def cost_section(summary: Summary) -> Section | None:
     if not costs:
         return None
     sentence = f"{hours_text(costs)} in all, over {sum(cost.attempts for cost in costs)} attempts."
-    return Section("cost", "Cost", (sentence, _table(summary), Note(_HOURS_NOTE)))
+    return Section("cost", "Cost", (sentence, _table(summary), Footnote(_FOOTNOTE)))
 
 
 def _table(summary: Summary) -> PlainTable:
-    """A row for each method and device, the baselines' at the end."""
+    """Return a table with a row for each method and device, baselines last."""
     hours: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     attempts: dict[tuple[str, str], int] = defaultdict(int)
     for cost in summary.results.costs:

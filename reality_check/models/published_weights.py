@@ -1,9 +1,9 @@
-"""Where a trunk and its published weights come from: what all sources have in common."""
+"""Published weights of trunks, and the interface of their sources."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ class PublishedWeights:
     """Weights that somebody published for a trunk.
 
     Attributes:
-        identity: says which, as part of what a result depends on.
+        identity: their name and version, for fingerprints.
         preprocessing: the input that they were trained with.
         url: where to fetch the file by hand; None where that is not known.
         folder: where such a file is looked for under its own name; None where only a path helps.
@@ -55,11 +55,11 @@ class TrunkSource(Protocol):
     def file_preprocessing(self) -> Preprocessing: ...
 
     def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
-        """The trunk for images of (H, W, C), with random weights."""
+        """Build the trunk for images of (H, W, C), with random weights."""
         ...
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
-        """The weights of that name; raises UsageError if there are none."""
+        """Return the weights of that name; raise UsageError if there are none."""
         ...
 
 
@@ -85,8 +85,19 @@ def _by_hand(published: PublishedWeights) -> str:
     if published.url is None:
         return "write weights: /a/folder/FILE with a file of them"
     name = published.url.rpartition("/")[2]
-    put = f"put it as {name} into {published.folder}, or " if published.folder else ""
-    return f"download {published.url} yourself and {put}write weights: /a/folder/{name}"
+    instead = f"put it as {name} into {published.folder}, or " if published.folder else ""
+    return f"download {published.url} yourself and {instead}write weights: /a/folder/{name}"
+
+
+def refuse_arguments(title: str, arguments: Mapping[str, Any], fixed: Sequence[str]) -> None:
+    """Refuse arguments that decide what is cut off, or loaded, anyway.
+
+    Raises:
+        UsageError: one of the fixed arguments is given.
+    """
+    for key in fixed:
+        if key in arguments:
+            raise UsageError(f"{title}: {key!r} is set by the harness; remove it from arguments.")
 
 
 def import_library(name: str, title: str) -> Any:

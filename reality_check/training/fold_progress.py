@@ -1,4 +1,4 @@
-"""How far a fold run is: its epochs and phases, its evaluations and the best of them."""
+"""The progress of a fold run: its epochs and phases, its evaluations and the best of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Best:
-    """The best evaluation so far, and the weights that it was of."""
+    """The best evaluation so far, and the epochs of its weights."""
 
     value: float
     epoch: int
@@ -40,7 +40,7 @@ class Best:
 
 
 class FoldProgress:
-    """The course of one fold run: when it evaluates, when a phase ends, what it has shown.
+    """Decides when a fold run evaluates and when a phase ends, and keeps its evaluations.
 
     Attributes:
         position: where the run stands.
@@ -74,7 +74,7 @@ class FoldProgress:
         return self._task.settings.second_phase is not None
 
     def phase_limit(self) -> int:
-        """Most epochs of the current phase: both phases together get ``max_epochs``."""
+        """Return the most epochs of the current phase; both phases together get ``max_epochs``."""
         position, training = self.position, self._training
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[position.phase - 1]
@@ -92,14 +92,14 @@ class FoldProgress:
         return done % self._training.evaluate_every == 0 or done >= self.phase_limit()
 
     def count_epoch(self, seconds: float) -> None:
-        """Take note of an epoch of training."""
+        """Count an epoch of training."""
         self.position.epoch += 1
         self.position.spent += 1
         self.position.phase_epochs += 1
         self.position.seconds += seconds
 
     def end_phase(self) -> None:
-        """Take note of whether the phase that is over might have gone on improving."""
+        """Record whether the phase was cut short, so that it might have improved further."""
         training, position = self._training, self.position
         fixed = position.phase == 1 and training.second_phase_epochs and self.has_second_phase()
         at_best = self.best is not None and self.best.epoch == position.epoch
@@ -159,7 +159,7 @@ class FoldProgress:
     # -- what others see of it --------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """What is shown to whoever waits."""
+        """Return the position for live views."""
         fixed = self._task.fixed_epochs
         return {
             "epoch": self.position.spent,
@@ -168,7 +168,7 @@ class FoldProgress:
         }
 
     def result(self) -> FoldResult:
-        """The result if the training ended here; without evaluations, of the current weights."""
+        """Return the result so far; without evaluations, that of the current weights."""
         position = self.position
         best = self.best or Best(0.0, position.epoch, position.phase, position.follow_up_epochs)
         return FoldResult(
@@ -182,7 +182,7 @@ class FoldProgress:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return the state as plain data."""
         return {
             "position": dict(vars(self.position)),
             "best": None if self.best is None else dict(vars(self.best)),
@@ -200,7 +200,7 @@ class FoldProgress:
         self.history = list(state["history"])
 
     def return_to(self, state: Mapping[str, Any]) -> None:
-        """Load an earlier state, but keep what the epochs since then took and showed."""
+        """Load an earlier state, but keep the time and the evaluations of all epochs."""
         spent, seconds = self.position.spent, self.position.seconds
         history, cut_short = self.history, self.cut_short
         self.load_state_dict(state)

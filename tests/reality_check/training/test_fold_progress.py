@@ -11,23 +11,23 @@ from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import MethodSettings, SecondPhaseSettings
-from reality_check.training.progress import FoldProgress
+from reality_check.training.fold_progress import FoldProgress
+from reality_check.training.methods import FilledMethod, FilledSecondPhase
 from reality_check.training.schedules import value_factor
 
 PART = {"name": "Adam", "lr": 0.1}
 LINES = st.sampled_from(["linear", "cosine"])
-SECOND = SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.25)
+SECOND = FilledSecondPhase({}, {}, lr_factor=0.5, loss_lr_factor=0.25)
 
 
 def progress_of(
-    second: SecondPhaseSettings | None = None,
+    second: FilledSecondPhase | None = None,
     fixed_epochs: tuple[int, int] | None = None,
     schedule: dict[str, Any] | None = None,
     **training: Any,
 ) -> FoldProgress:
     schedules = {"alpha": ValueSchedule.model_validate(schedule)} if schedule else {}
-    settings = MethodSettings("m", "loss", {}, None, 2, {}, 0.0, True, second, schedules)
+    settings = FilledMethod("m", "loss", {}, None, 2, {}, 0.0, True, second, schedules)
     plain = {"optimizers": {"trunk": PART, "embedder": PART, "loss": PART}, **training}
     how = Training.model_validate({"max_epochs": 6, "evaluate_every": 2, "patience": None} | plain)
     return FoldProgress(

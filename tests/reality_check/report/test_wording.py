@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from reality_check.report.sections.published import _difference
-from reality_check.report.text import percent, points, rounded, true_minus
+from reality_check.report.sections.paper_scores import _difference
+from reality_check.report.wording import percent, points, rounded, true_minus
 from reality_check.statistics import over_searches
 
 

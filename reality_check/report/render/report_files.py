@@ -51,7 +51,7 @@ class Files:
 
 
 def files_of_report(folder: Path) -> set[Path]:
-    """What a report of either form left in a folder.
+    """Return the files that a report of either form left in a folder.
 
     Nothing where there is none, and nothing in an output folder: its report has one form, and
     whatever else is there are records and what their owner put beside them.
@@ -61,7 +61,7 @@ def files_of_report(folder: Path) -> set[Path]:
 
 
 def _own(folder: Path) -> set[Path]:
-    """The files of one whole report, which ``summary.json`` tells from files of the same names."""
+    """Return the files of one whole report; ``summary.json`` shows that there was one."""
     summary = folder / "summary.json"
     if _is_output_folder(folder) or not summary.is_file():
         return set()

@@ -10,8 +10,8 @@ from reality_check.report.sections.blocks import (
     Section,
     Strong,
 )
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import counted
+from reality_check.report.summary import Evidence, Summary
+from reality_check.report.wording import counted
 from reality_check.results import Deviation
 
 _QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
@@ -48,7 +48,7 @@ def _opening(summary: Summary) -> str:
         parts.append(
             f"The protocol is “{results.protocol}”, measured here against “{results.reference}”."
         )
-    if summary.basis is Basis.SETTINGS:
+    if summary.evidence is Evidence.SETTINGS:
         parts.append(
             "As published, each method was searched once: this compares the settings that were "
             "found and says nothing about losses."
@@ -60,8 +60,8 @@ def _opening(summary: Summary) -> str:
 
 
 def _line(deviation: Deviation) -> tuple[str, ...]:
-    """A topic that its own sentence begins with is not said twice."""
+    """Return the topic and the sentence, without repeating a topic that begins it."""
     topic, text = deviation.topic, deviation.text
     own = text.startswith(f"{topic} ")
-    lead, rest = (topic, text[len(topic) :]) if own else (f"{topic}:", f" {text}")
-    return (Alarming(f"Serious – {lead}") if deviation.serious else Strong(lead)), rest
+    opening, rest = (topic, text[len(topic) :]) if own else (f"{topic}:", f" {text}")
+    return (Alarming(f"Serious – {opening}") if deviation.serious else Strong(opening)), rest

@@ -11,7 +11,7 @@ from reality_check.config.values import Strict, is_number
 
 
 def _parse_figure(value: Any) -> Any:
-    """A number, or ``[value, spread]``."""
+    """Parse a number or ``[value, spread]``."""
     given = value if isinstance(value, list | tuple) else [value]
     if not 1 <= len(given) <= 2 or not all(map(is_number, given)):
         raise ValueError(f"a published figure is a number or [value, spread], got {value!r}")
@@ -89,6 +89,6 @@ class PublishedResults(Strict):
         return value
 
     def methods(self) -> list[str]:
-        """Names of all methods with a figure, in their order."""
+        """Return the names of all methods with a figure, in their order."""
         named = (name for methods in self.results.values() for name in methods)
         return list(dict.fromkeys(named))

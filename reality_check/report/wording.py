@@ -1,4 +1,4 @@
-"""How numbers are written: percent, points, parameters, hours."""
+"""How numbers and lists are worded: percent, points, parameters, hours."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reality_check.config.metrics import Metric
     from reality_check.results import Cost
     from reality_check.statistics import Centred
 
 #: What an empty cell shows.
 NOTHING = "—"
-#: What the hours on a kind of device are hours of.
+#: The noun for hours on each kind of device.
 _HOURS = {
     "cuda": "GPU hours",
     "cpu": "hours of CPU processes",
@@ -23,7 +24,7 @@ _HOURS = {
 
 
 def rounded(value: float, digits: int, plus: bool = False) -> str:
-    """So many digits after the point; what they make 0 has no sign, neither minus nor plus.
+    """Return a number with so many digits after the point; a rounded 0 has no sign.
 
     Args:
         value: a number.
@@ -37,22 +38,32 @@ def rounded(value: float, digits: int, plus: bool = False) -> str:
 
 
 def true_minus(value: float, digits: int = 2, plus: bool = False) -> str:
-    """As :func:`rounded`, with the minus sign of a printed number instead of a hyphen."""
+    """Return :func:`rounded` with a true minus sign instead of a hyphen."""
     return rounded(value, digits, plus).replace("-", "−")
 
 
 def percent(fraction: float | None, digits: int = 2) -> str:
-    """``0.2525`` -> ``"25.25"``."""
+    """Return ``"25.25"`` for ``0.2525``."""
     return NOTHING if fraction is None else rounded(100 * fraction, digits)
 
 
+def score_text(value: float | None, metric: Metric) -> str:
+    """Return a score in percent, or as a plain number where the metric is no fraction."""
+    return percent(value) if metric.percent or value is None else rounded(value, 3)
+
+
+def difference_text(difference: float, metric: Metric) -> str:
+    """Return a difference of scores in points, or as a plain number."""
+    return points(difference) if metric.percent else true_minus(difference, 3)
+
+
 def points(difference: float, plus: bool = False) -> str:
-    """A difference of fractions in percentage points, with a true minus sign."""
+    """Return a difference of fractions in percentage points, with a true minus sign."""
     return true_minus(100 * difference, plus=plus)
 
 
 def interval_text(interval: Centred, fraction: bool = True) -> str:
-    """``"25.25 ± 0.13"``, or the mean alone where no interval can be given.
+    """Return ``"25.25 ± 0.13"``, or the mean alone where there is no interval.
 
     Args:
         interval: of fractions, which are printed in percent, or of plain numbers.
@@ -65,17 +76,17 @@ def interval_text(interval: Centred, fraction: bool = True) -> str:
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
-    """``"contrastive 8, proxy_nca 4"``."""
+    """Return ``"contrastive 8, proxy_nca 4"``."""
     return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def parameter(value: Any) -> str:
-    """A hyper-parameter for reading: four significant digits (results keep all of them)."""
+    """Return a hyper-parameter with four significant digits, for reading."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def p_text(p_value: float) -> str:
-    """``"p = 0.012"``, or ``"p < 0.001"``."""
+    """Return ``"p = 0.012"``, or ``"p < 0.001"``."""
     if p_value < 0.001:
         return "p < 0.001"
     # 0.0497 is below the level at which verdicts are decided, and 0.05 does not look it.
@@ -84,31 +95,31 @@ def p_text(p_value: float) -> str:
 
 
 def file_name(name: str, names: Iterable[str]) -> str:
-    """A method's name as a part of a file's: anything odd becomes ``_``.
+    """Return a method's name as part of a file name; other characters become ``_``.
 
-    Where another of the ``names`` of all methods becomes the same, a digest tells them apart.
+    Where two of ``names``, those of all methods, would become equal, a digest is appended.
     """
 
     def plain(text: str) -> str:
         return re.sub(r"[^\w.+-]+", "_", text)
 
-    # Not every disk tells small letters from capitals.
+    # File systems may ignore case.
     shared = sum(plain(other).lower() == plain(name).lower() for other in names) > 1
     return f"{plain(name)}_{sha256(name.encode()).hexdigest()[:6]}" if shared else plain(name)
 
 
 def counted(number: int, noun: str) -> str:
-    """``(1, "pair")`` -> ``"1 pair"``; ``(3, "pair")`` -> ``"3 pairs"``."""
+    """Return ``"1 pair"`` for ``(1, "pair")`` and ``"3 pairs"`` for ``(3, "pair")``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def listed(names: Sequence[str]) -> str:
-    """``["a", "b", "c"]`` -> ``"a, b and c"``."""
+    """Return ``"a, b and c"`` for ``["a", "b", "c"]``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def hours_text(costs: Iterable[Cost]) -> str:
-    """``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty where nothing was recorded."""
+    """Return ``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty for no costs."""
     spent: dict[str, float] = {}
     for cost in costs:
         spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
