@@ -28,6 +28,8 @@ READERS = {
     "configs/methods/mine.yaml",
     "my_data.py",
     "my_losses.py",
+    "my_metrics.py",
+    "my_report.py",
     "my_miners.py",
     "my_models.py",
     "my_texts.py",

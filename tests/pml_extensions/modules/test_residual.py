@@ -295,7 +295,7 @@ def test_twice_is_refused(name: str, first: Any, second: Any) -> None:
         ("torchvision:squeezenet1_1", "got SqueezeNet, which has no such block"),
         ("timm:resnest14d", "got ResNet, which has no such block"),
         ("timm:resnetv2_50", "got ResNetV2, which has no such block"),
-        ("timm:hrnet_w18_small", "got HighResolutionNet, in which other convolutions"),
+        ("timm:hrnet_w18_small", "got HighResolutionNet, which has other convolutions"),
         ("timm:resnet50_gn", "bn3 of the last block is GroupNorm"),
     ],
 )
