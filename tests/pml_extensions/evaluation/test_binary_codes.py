@@ -108,10 +108,10 @@ class TestHammingRetrieval:
         result = hamming_retrieval(signed(x), y, KS, chunk_size=chunk_size)
         assert result == pytest.approx(expected, abs=1e-12)
 
-    @pytest.mark.parametrize("first_look", [1, 3, 16])
-    def test_far_neighbours(self, first_look: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("first_depth", [1, 3, 16])
+    def test_far_neighbours(self, first_depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
         """Random codes of many classes: most queries find their class late, some beyond each K."""
-        monkeypatch.setattr(binary_codes, "FIRST_LOOK", first_look)
+        monkeypatch.setattr(binary_codes, "FIRST_DEPTH", first_depth)
         rng = np.random.default_rng(0)
         x, y = rng.normal(size=(150, 7)), rng.integers(0, 50, 150)
         ks = (1, 2, 10, 60, 149, 500)
