@@ -62,7 +62,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # PML's class, its base, imports scikit-learn: half a second that few need
+if not TYPE_CHECKING:  # imported lazily, because its base class in PML imports scikit-learn
 
     def __getattr__(name: str) -> Any:
         if name != "AccuracyCalculator":

@@ -1,4 +1,4 @@
-"""What all corruptions share: a generator for each image, and the ranges that users give."""
+"""Helpers of all corruptions: a random generator for each image, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from torch import Tensor
 
 from pml_extensions.evaluation._image_operations import Image
 
-#: Of images in and out: a numpy array or a torch tensor.
+#: A numpy array or a torch tensor; the result has the same type as the argument.
 Images = TypeVar("Images", NDArray[np.uint8], Tensor)
-#: A fixed number, or the lowest and the highest of the numbers to draw from for each image.
+#: A fixed number, or the bounds of a number that is drawn for each image.
 Range = float | tuple[float, float]
 
 
 def each_image(
     images: Images, seed: int, first_index: int, change: Callable[[Image, Generator], Image]
 ) -> Images:
-    """Return ``change(copy of the image, generator)`` of each image.
+    """Apply ``change`` to a copy of each image, with a random generator for each image.
 
     Args:
         images: uint8, shape (N, H, W, C).
-        seed: With the index of an image, it decides its generator.
+        seed: Seeds the generators, together with the index of the image.
         first_index: Index of ``images[0]``.
-        change: Returns an image of the same shape.
+        change: Takes an image and a generator, and returns an image of the same shape.
 
     Raises:
-        ValueError: An argument is not as above.
+        ValueError: An argument is not allowed.
     """
     if isinstance(images, Tensor):
         changed = each_image(images.detach().cpu().numpy(), seed, first_index, change)
@@ -46,10 +46,10 @@ def each_image(
 
 
 def check_images(name: str, images: NDArray[np.uint8] | Tensor) -> None:
-    """Raise ValueError unless ``images`` are uint8, shape (N, H, W, C), of at least one pixel."""
+    """Raise ValueError unless ``images`` are uint8 of shape (N, H, W, C) with H, W, C > 0."""
     if not isinstance(images, np.ndarray | Tensor):
-        given = type(images).__name__
-        raise ValueError(f"{name} must be a numpy array or a torch tensor, but got a {given}.")
+        kind = type(images).__name__
+        raise ValueError(f"{name} must be a numpy array or a torch tensor, but got a {kind}.")
     dtype = str(images.dtype).removeprefix("torch.")
     if dtype != "uint8" or images.ndim != 4 or 0 in images.shape[1:]:
         raise ValueError(
@@ -59,14 +59,14 @@ def check_images(name: str, images: NDArray[np.uint8] | Tensor) -> None:
 
 
 def whole(name: str, value: int, lowest: int, highest: float = math.inf) -> int:
-    """Return a whole number in ``lowest..highest``, or raise ValueError."""
+    """Return ``value`` as an int, or raise ValueError unless it is in ``lowest..highest``."""
     if isinstance(value, tuple | list):
         raise ValueError(f"{name} must be a single number, but got {name}={value!r}.")
     return whole_range(name, value, lowest, highest)[0]
 
 
 def whole_range(name: str, value: Range, lowest: int, highest: float = math.inf) -> tuple[int, int]:
-    """Return both ends of ``value``, whole numbers in ``lowest..highest``, or raise ValueError."""
+    """Return the bounds of ``value`` as ints, or raise ValueError."""
     low, high = number_range(name, value, lowest, highest)
     if low != int(low) or high != int(high):
         raise ValueError(f"{name} must be a whole number, or two, but got {name}={value!r}.")
@@ -76,7 +76,7 @@ def whole_range(name: str, value: Range, lowest: int, highest: float = math.inf)
 def number_range(
     name: str, value: Range, lowest: float, highest: float = math.inf
 ) -> tuple[float, float]:
-    """Return both ends of ``value``, finite and in ``lowest..highest``, or raise ValueError."""
+    """Return the bounds of ``value``, or raise ValueError unless in ``lowest..highest``."""
     low, high = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value)
     numbers = _is_number(low) and _is_number(high)
     if not numbers or not lowest <= low <= high <= highest or high == math.inf:

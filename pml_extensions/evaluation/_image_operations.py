@@ -1,4 +1,4 @@
-"""What corruptions do to one image, given their random numbers; images are uint8 (H, W, C)."""
+"""Operations of the corruptions on one image, uint8 of shape (H, W, C)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def to_uint8(values: NDArray[np.floating]) -> Image:
 
 
 def shear(image: Image, x_degrees: float, y_degrees: float) -> Image:
-    """Return the image sheared about its centre: first along y, then along x.
+    """Shear the image about its centre, first along y and then along x.
 
-    A point (x, y), seen from the centre, moves to (x + tan(x_degrees) y', y') with
-    y' = y + tan(y_degrees) x. Values between pixels are bilinear; outside the image is black.
+    A point (x, y) relative to the centre moves to (x + tan(x_degrees) y', y') with
+    y' = y + tan(y_degrees) x. Interpolation is bilinear; pixels outside of the image are black.
     """
     height, width = image.shape[:2]
     y, x = np.meshgrid(_centred(height), _centred(width), indexing="ij")
@@ -41,33 +41,33 @@ def _centred(size: int) -> NDArray[np.float64]:
 def jigsaw_sources(
     rows: int, columns: int, max_steps: int, generator: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Return which cell comes to lie at each place, shape (rows, columns), cells counted by row.
+    """Return the index of the cell that moves to each position, shape (rows, columns).
 
-    Each place has 0 to ``max_steps`` steps. In each of ``max_steps`` rounds all places are visited
-    by row: one with a step left looks in a random direction (up, down, left, right), and if there
-    is a place with a step left, both swap what they hold and have a step less.
+    Each position gets a random number of steps, 0 to ``max_steps``. In each of ``max_steps``
+    rounds, each position chooses a random neighbour (up, down, left or right); if both have steps
+    left, they swap their cells and both lose a step.
     """
     sources = np.arange(rows * columns).reshape(rows, columns)
     steps = generator.integers(0, max_steps, (rows, columns), endpoint=True)
     directions = generator.integers(0, 4, (max_steps, rows, columns))
     for step, row, column in np.ndindex(max_steps, rows, columns):
         down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[directions[step, row, column]]
-        here, there = (row, column), (row + down, column + right)
-        inside = 0 <= there[0] < rows and 0 <= there[1] < columns
-        if inside and steps[here] > 0 and steps[there] > 0:
-            sources[here], sources[there] = sources[there], sources[here]
-            steps[here] -= 1
-            steps[there] -= 1
+        cell, neighbour = (row, column), (row + down, column + right)
+        exists = 0 <= neighbour[0] < rows and 0 <= neighbour[1] < columns
+        if exists and steps[cell] > 0 and steps[neighbour] > 0:
+            sources[cell], sources[neighbour] = sources[neighbour], sources[cell]
+            steps[cell] -= 1
+            steps[neighbour] -= 1
     return sources
 
 
 def rearrange(image: Image, sources: NDArray[np.int64]) -> Image:
-    """Return the image with its cells at new places.
+    """Move the cells of an image to new positions.
 
     Args:
-        image: Where the cells do not divide it, it gets a black border, half on either side, which
-            is cut off again afterwards.
-        sources: Which cell comes to lie at each place, shape (rows, columns).
+        image: If its size is no multiple of the number of cells, it is padded with black on both
+            sides, and the result is cropped.
+        sources: Index of the cell that moves to each position, shape (rows, columns).
     """
     height, width, channels = image.shape
     rows, columns = sources.shape
@@ -82,12 +82,12 @@ def rearrange(image: Image, sources: NDArray[np.int64]) -> Image:
 
 
 def shift_hue_and_saturation(image: Image, hue: float, saturation: float) -> Image:
-    """Return an RGB image with ``hue`` and ``saturation`` added in the HSV space.
+    """Add ``hue`` and ``saturation`` to an RGB image in HSV space; grey pixels have hue 0.
 
     Args:
         image: Shape (H, W, 3).
-        hue: In degrees.
-        saturation: On the scale 0..255, to which the sum is clipped. Grey pixels have hue 0.
+        hue: Degrees to add.
+        saturation: Number to add on the scale 0..255; the sum is clipped to it.
     """
     red, green, blue = (image[..., c].astype(np.float32) for c in range(3))
     value = np.maximum(np.maximum(red, green), blue)
@@ -100,13 +100,13 @@ def shift_hue_and_saturation(image: Image, hue: float, saturation: float) -> Ima
     )
     new_saturation = np.clip(255 * chroma / np.maximum(value, 1) + np.float32(saturation), 0, 255)
     new_chroma = value * new_saturation / 255
-    # A channel falls from full to none while the hue moves from one to two sixths away from it.
-    away = np.stack([_hue_distance(sixths + np.float32(hue / 60), peak) for peak in (0, 2, 4)], -1)
-    return to_uint8(value[..., None] - new_chroma[..., None] * np.clip(away - 1, 0, 1))
+    # A channel falls from its maximum to its minimum at a distance of one to two sixths in hue.
+    distance = np.stack([_hue_distance(sixths + np.float32(hue / 60), c) for c in (0, 2, 4)], -1)
+    return to_uint8(value[..., None] - new_chroma[..., None] * np.clip(distance - 1, 0, 1))
 
 
 def _hue_distance(sixths: NDArray[np.float32], peak: int) -> NDArray[np.float32]:
-    """Return how far a hue is from ``peak`` on a circle of length 6."""
+    """Return the distance of a hue from ``peak`` on a circle of length 6."""
     return np.abs((sixths - np.float32(peak) + 3) % 6 - 3)
 
 
@@ -115,24 +115,24 @@ def disc_kernel(radius: int, sigma: float) -> torch.Tensor:
     """Return a disc smoothed by a Gaussian, summing to 1, shape (S, S) with S odd.
 
     Args:
-        radius: Of the disc, all points with x^2 + y^2 <= radius^2.
-        sigma: Standard deviation of the Gaussian, cut off at one pixel up to radius 8, else at two.
+        radius: Radius of the disc, all points with x^2 + y^2 <= radius^2.
+        sigma: Standard deviation of the Gaussian, truncated at one pixel (above radius 8 at two).
     """
     reach = 1 if radius <= 8 else 2
     offsets = torch.arange(-radius, radius + 1)
     disc = (offsets.square()[:, None] + offsets.square() <= radius**2).double()
     taps = torch.exp(-torch.arange(-reach, reach + 1).double().square() / (2 * sigma**2))
-    # Products of the smallest are denormal in float32: ten times the time of a convolution.
+    # Products of tiny taps are denormal in float32, which makes a convolution ten times as slow.
     taps[taps < 1e-12] = 0
     smoothed = F.conv2d(disc[None, None], torch.outer(taps, taps)[None, None], padding=2 * reach)
     return (smoothed / smoothed.sum())[0, 0]
 
 
 def convolve(image: Image, kernel: torch.Tensor) -> Image:
-    """Return each channel convolved with a symmetric kernel, the image mirrored at its border.
+    """Convolve each channel with a symmetric kernel, with reflection padding.
 
     Args:
-        image: The pixels at the border are not repeated when mirrored.
+        image: The image to convolve.
         kernel: Shape (S, S) with S odd.
     """
     margin = len(kernel) // 2

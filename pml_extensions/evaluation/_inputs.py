@@ -1,4 +1,4 @@
-"""Checks of what the evaluation is given; each error says what was given and what is allowed."""
+"""Checks of the arguments of evaluations; each error says what was given and what is allowed."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
 
     Args:
         values: A tensor, an array, or nested lists of numbers.
-        name: What an error calls it.
+        name: Name of the argument in errors.
 
     Raises:
-        ValueError: torch has no type for the values, or the rows of a list differ in length.
+        ValueError: torch has no dtype for the values, or the rows of a list differ in length.
     """
     if isinstance(values, Tensor):
         return values.detach()
     try:
         array = np.asarray(values)
-        # torch refuses arrays turned around or of foreign byte order, and warns about read-only
-        # ones, such as memory maps.
+        # torch refuses arrays with negative strides or non-native byte order, and warns about
+        # read-only ones, such as memory maps.
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
         if not array.flags.writeable or min(array.strides, default=0) < 0:
@@ -37,8 +37,8 @@ def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
         return torch.from_numpy(array)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} must be a tensor or an array of numbers (of texts make some by "
-            f"numpy.unique(texts, return_inverse=True)[1]): {error}"
+            f"{name} must be a tensor or an array of numbers (convert strings by "
+            f"numpy.unique(strings, return_inverse=True)[1]): {error}"
         ) from None
 
 
@@ -46,12 +46,12 @@ def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) ->
     """Return ``values`` as a tensor of its own dtype, checked to be finite and of shape (N, D).
 
     Args:
-        values: Shape (N, D), neither of them 0.
-        name: What an error calls it.
-        finite_on_gpu: Wait for a GPU to know that they are finite.
+        values: Shape (N, D), N > 0 and D > 0.
+        name: Name of the argument in errors.
+        finite_on_gpu: Whether values on a GPU are checked too, which synchronises with it.
 
     Raises:
-        ValueError: The shape does not fit, or a value is complex, NaN or infinite.
+        ValueError: The shape is wrong, or a value is complex, NaN or infinite.
     """
     x = tensor(values, name)
     if x.ndim != 2 or x.numel() == 0:
@@ -66,24 +66,25 @@ def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) ->
 
 
 def require_finite(x: Tensor, name: str) -> None:
-    """Raise ValueError if ``x`` holds NaN, infinity or float64 numbers of infinite squares."""
-    # A finite sum says so much faster, but large numbers may add up to an infinite one.
+    """Raise ValueError if ``x`` holds NaN or infinity, or float64 values whose squares overflow."""
+    # The sum is checked first, because it is faster; it may be infinite for finite values.
     if x.is_floating_point() and not math.isfinite(x.sum()) and not x.isfinite().all():
         bad = int((~x.isfinite().all(dim=1)).sum())
         raise ValueError(f"{name} must be finite, but {bad} of {len(x)} rows hold NaN or infinity.")
-    if x.dtype == torch.float64:  # in which all squares are taken but those of k-means
+    # Squares are computed in float64 everywhere except in k-means, so float32 cannot overflow.
+    if x.dtype == torch.float64:
         require_squares(x, name)
 
 
 def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
-    """Return ``values`` as an int64 tensor of shape (N,), whatever integers they are.
+    """Return integers of any dtype as an int64 tensor of shape (N,).
 
     Args:
         values: Shape (N,), N > 0; booleans count as 0 and 1.
-        name: What an error calls it.
+        name: Name of the argument in errors.
 
     Raises:
-        ValueError: The shape does not fit, or the values are no integers.
+        ValueError: The shape is wrong, or the values are not integers.
     """
     y = tensor(values, name)
     if y.ndim != 1 or len(y) == 0:
@@ -94,13 +95,13 @@ def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
 
 
 def integers_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
-    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), where they are.
+    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), on their device.
 
     Args:
-        x: What is labelled, shape (N, D).
-        labels: Integers of any value, shape (N,).
-        name: What an error calls ``x``.
-        labels_name: What an error calls ``labels``.
+        x: Embeddings, shape (N, D).
+        labels: Any integers, shape (N,).
+        name: Name of ``x`` in errors.
+        labels_name: Name of ``labels`` in errors.
 
     Raises:
         ValueError: The labels are not N integers.
@@ -114,7 +115,7 @@ def integers_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: s
 
 
 def labels_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
-    """Return the same on the device of ``x``."""
+    """Return the result of :func:`integers_of` on the device of ``x``."""
     return integers_of(x, labels, name, labels_name).to(x.device)
 
 
@@ -124,26 +125,27 @@ def embeddings_and_labels(
     name: str = "embeddings",
     labels_name: str = "labels",
 ) -> tuple[Tensor, Tensor]:
-    """Return both as tensors on the device of the embeddings, checked.
+    """Check embeddings and labels, and return them as tensors on the device of the embeddings.
 
     Args:
         embeddings: Shape (N, D), any real dtype.
-        labels: Integers of any value, shape (N,).
-        name: What an error calls the embeddings.
-        labels_name: What an error calls the labels.
+        labels: Any integers, shape (N,).
+        name: Name of the embeddings in errors.
+        labels_name: Name of the labels in errors.
 
     Returns:
-        The embeddings, float64 if they were and float32 otherwise, and the labels as int64.
+        The embeddings, as float64 if they are float64 and as float32 otherwise, and the labels as
+        int64.
 
     Raises:
-        ValueError: Shapes or types do not fit, or an embedding is NaN or infinite.
+        ValueError: A shape or dtype is wrong, or an embedding is NaN or infinite.
     """
     x = matrix(embeddings, name)
     return at_least_float32(x), labels_of(x, labels, name, labels_name)
 
 
 def import_faiss() -> Any:
-    """Return faiss, which an installation without k-means and binary codes can do without."""
+    """Import faiss, an optional dependency of k-means and binary codes."""
     try:
         import faiss
     except ModuleNotFoundError as error:

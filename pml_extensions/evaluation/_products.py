@@ -1,4 +1,4 @@
-"""Products of vectors on a CPU, by whichever of torch's libraries is fast there."""
+"""Matrix products of vectors, with the library of torch that is fastest on this CPU."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ def dot_products(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     Args:
         x: Shape (N, D).
         y: Shape (M, D).
-        out: What receives it, shape (N, M).
+        out: Tensor for the result, shape (N, M).
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or not onednn_is_faster():
         return torch.mm(x, y.t(), out=out)
-    # What compiled models call; public functions reach oneDNN in float32 by copies alone.
+    # The operator that compiled models call; public functions use oneDNN in float32 with copies.
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
     return product if out is None else out.copy_(product)
 
 
 @cache
 def onednn_is_faster() -> bool:
-    """Return whether oneDNN multiplies about twice as fast here as MKL, which ``torch.mm`` calls.
+    """Return whether oneDNN is faster than MKL, which ``torch.mm`` calls.
 
-    So it does on processors of AMD, where MKL does not take its fastest kernels.
+    It is about twice as fast on AMD processors, where MKL does not use its fastest kernels.
     """
     if not (torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()):
         return False
@@ -37,6 +37,6 @@ def onednn_is_faster() -> bool:
 
 
 def _processor() -> str:
-    """Return a text that names the maker of the processor, where the system tells it."""
-    on_linux = Path("/proc/cpuinfo")
-    return on_linux.read_text(encoding="utf-8") if on_linux.exists() else platform.processor()
+    """Return a description of the processor that contains its vendor, if the system has one."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else platform.processor()

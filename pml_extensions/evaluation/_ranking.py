@@ -1,6 +1,7 @@
-"""Chooses how the references of each query's own class are ranked: by counting or by sorting.
+"""Choice of the algorithm that ranks the references of each query's class: counting or sorting.
 
-All ways give the same ranks, and none is always fastest (``python benchmarks/evaluation.py``).
+All algorithms give the same ranks; which is fastest depends on the data (see
+``benchmarks/evaluation.py``).
 """
 
 from __future__ import annotations
@@ -17,38 +18,40 @@ from pml_extensions.evaluation._sorting import rank_by_sorting
 from pml_extensions.evaluation._strips import (
     SORTED,
     VALUES,
+    chunk_rows,
     rank_by_values,
-    rows_at_once,
-    uploaded,
+    to_device,
 )
 from pml_extensions.evaluation._tiles import Side, Task, rank_among_themselves, rank_in_gallery
 from pml_extensions.functional import directions
 
-#: Side of a tile on a CPU.
+#: Rows and columns of a tile on a CPU.
 _CHUNK_SIZE = 1024
-#: (Query, own reference) pairs kept at once, 20 bytes each; queries of larger classes are sorted.
+#: Maximum number of (query, own reference) pairs in memory, 20 bytes each; beyond it, queries of
+#: the largest classes are sorted.
 _KEPT_PAIRS = 2**22
-#: Similarities held at once while sorting on a CPU.
+#: Maximum number of similarities in memory while sorting on a CPU.
 _SORTED_ENTRIES_ON_CPU = 2**19
-#: So few references are sorted, as are those of classes with more than 1 / _SORTED_SHARE of them.
+#: Up to this many references everything is sorted. Of more, only the classes that hold more than
+#: 1 / _SORTED_SHARE of them are.
 _SORTED_ITEMS = 4096
 _SORTED_ITEMS_ON_CPU = 8192
 _SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
-#: Larger classes are sorted on a CPU, which compares all references with each member.
+#: Larger classes are sorted on a CPU, because counting compares every reference with each member.
 _COUNTED_MEMBERS = 16
-#: Sorting is slow where more than 1 / _DEEP_SHARE of all ranks matter.
+#: Sorting is slow if more than 1 / _DEEP_SHARE of all ranks must be exact.
 _DEEP_SHARE = 16
-#: Larger classes are sorted on a GPU: too often two of so many similarities are equal in float32.
+#: Larger classes are sorted on a GPU, because they have too many ties of float32 similarities.
 _UNTIED_MEMBERS = 256
-#: Where a CPU sorts all of them, similarities of vectors of at least this size are computed once
-#: for both, in strips of so many rows, if no more have to wait for the later of both. Rows are then
-#: as wide as the largest class, which may hold 1 / _HALVED_SHARE of all.
+#: When a CPU sorts all queries of self-retrieval, each similarity is computed once for both vectors
+#: if they have at least this many dimensions, in chunks of this many rows, if at most this many
+#: similarities must be kept, and if no class holds more than 1 / _HALVED_SHARE of all.
 _HALVED_SIZE = 128
 _HALVED_ROWS = 256
 _HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
-#: Numbers scaled to unit length at once.
+#: Number of entries that are scaled to unit length at once.
 _NORMALIZED_ENTRIES = 2**22
 _NORMALIZED_ENTRIES_ON_CPU = 2**18
 
@@ -57,7 +60,7 @@ _NORMALIZED_ENTRIES_ON_CPU = 2**18
 class Retrieval:
     """Queries, references (None: the queries themselves), and how they are compared.
 
-    ``includes_query`` says that the first references are the queries, none of which finds itself.
+    With ``includes_query`` the first references are the queries, and each query leaves out itself.
     """
 
     queries: Tensor
@@ -71,12 +74,12 @@ class Retrieval:
         return _is_gpu(self.queries.device)
 
     def rank(self, labels: Tensor, ref_labels: Tensor, scores: Scores) -> None:
-        """Hand the ranks of each query's own references to ``scores``.
+        """Add the ranks of each query's own references to ``scores``.
 
         Args:
-            labels: Classes of the queries, int64.
-            ref_labels: Classes of the references, int64.
-            scores: Gets the ranks, and says how far they matter.
+            labels: Labels of the queries, int64.
+            ref_labels: Labels of the references, int64.
+            scores: Receives the ranks, and says which ranks must be exact.
 
         Raises:
             ValueError: No query has an own reference.
@@ -84,42 +87,44 @@ class Retrieval:
         items = len(ref_labels)
         limit, first_limit = scores.limits(items)
         few = items <= self._sorted_items(items, limit)
-        # Few labels are put in order sooner than the host could start a GPU on it.
-        home = torch.device("cpu") if few else self.queries.device
-        query_class, ref_class, members, asked = self._classes(labels, ref_labels, home)
+        # Few labels are sorted on the host faster than the operations could be launched on a GPU.
+        label_device = torch.device("cpu") if few else self.queries.device
+        query_class, ref_class, members, query_counts = self._classes(
+            labels, ref_labels, label_device
+        )
         own = members - int(self.includes_query)
-        if not bool(((asked > 0) & (own > 0)).any()):
+        if not bool(((query_counts > 0) & (own > 0)).any()):
             raise ValueError(
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
         counted = torch.zeros_like(members, dtype=torch.bool)
         if not few:
-            counted = self._counted_classes(members, asked, items, limit)
+            counted = self._counted_classes(members, query_counts, items, limit)
         by_size = (members + torch.where(counted, 0, items)).argsort(stable=True)
-        # Class sizes of the queries, in the order in which they are ranked.
-        widths = members[by_size].repeat_interleave(asked[by_size]).tolist()
+        # Class size of each query, in the order in which queries are ranked.
+        widths = members[by_size].repeat_interleave(query_counts[by_size]).tolist()
         start = torch.empty_like(members)
         start[by_size] = members[by_size].cumsum(0) - members[by_size]
-        own, sizes, start = uploaded(home, own, members, start)
+        own, sizes, start = to_device(label_device, own, members, start)
         queries = order = start[ref_class].argsort(stable=True)
         if self.references is not None:
             starts = F.pad(start, (0, 1), value=items)
             queries = starts[query_class].argsort(stable=True)[: len(widths)]
-        query_class, ref_class, queries, order, own, sizes, start = uploaded(
+        query_class, ref_class, queries, order, own, sizes, start = to_device(
             self.queries.device, query_class, ref_class, queries, order, own, sizes, start
         )
         task = Task(own, sizes, start, limit, first_limit)
         if not few:
             gallery = self._side(self._searched, ref_class, order)
-            count = int(asked[counted].sum())
-            asking = gallery.tile(slice(count))
+            count = int(query_counts[counted].sum())
+            query_side = gallery.tile(slice(count))
             if self.references is not None:
-                asking = self._side(self.queries, query_class, queries[:count])
-            tied = self._count(asking, gallery, task, widths[:count], scores)
+                query_side = self._side(self.queries, query_class, queries[:count])
+            tied = self._count(query_side, gallery, task, widths[:count], scores)
             widths = widths[max(count - 1, 0) : count] * len(tied) + widths[count:]
             queries = torch.cat([tied, queries[count:]])
-            del gallery, asking
+            del gallery, query_side
         if len(queries) > 0:
             self._sort(query_class, ref_class, task, queries, widths, scores)
 
@@ -128,40 +133,42 @@ class Retrieval:
         return self.queries if self.references is None else self.references
 
     def _classes(
-        self, labels: Tensor, ref_labels: Tensor, home: torch.device
+        self, labels: Tensor, ref_labels: Tensor, label_device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return class numbers, and how many references and queries are of each class.
+        """Return class indices of queries and of references, and the numbers of both per class.
 
-        The numbers of queries, then of references, are on ``home``, counts on the host; a query
-        whose class has no reference gets the number of classes.
+        Class indices are on ``label_device``, the numbers of references and of queries per class on
+        the host. A query whose class has no reference gets the index C.
         """
-        (ref_labels,) = uploaded(home, ref_labels)
+        (ref_labels,) = to_device(label_device, ref_labels)
         classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
-        query_class, asked = ref_class, members
+        query_class, query_counts = ref_class, members
         if self.references is not None:
-            (labels,) = uploaded(home, labels)
+            (labels,) = to_device(label_device, labels)
             index = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
             query_class = torch.where(classes[index] == labels, index, len(classes))
-            asked = members.new_zeros(len(classes) + 1)
-            asked = asked.scatter_add_(0, query_class, torch.ones_like(query_class))[:-1]
-        # The host knows how large classes are, and with it every shape: it asks a GPU once.
-        members, asked = torch.stack((members, asked)).cpu()
-        return query_class, ref_class, members, asked
+            query_counts = members.new_zeros(len(classes) + 1)
+            query_counts = query_counts.scatter_add_(0, query_class, torch.ones_like(query_class))[
+                :-1
+            ]
+        # The only synchronisation with a GPU: all shapes follow from the class sizes.
+        members, query_counts = torch.stack((members, query_counts)).cpu()
+        return query_class, ref_class, members, query_counts
 
     def _sorted_items(self, items: int, limit: int | None) -> int:
-        """Return how many references are so few that all classes are sorted."""
+        """Return up to how many references all classes are sorted."""
         if self.on_gpu or (limit is not None and limit * _DEEP_SHARE > items):
             return _SORTED_ITEMS
         return _SORTED_ITEMS_ON_CPU if self.references is None else _SORTED_GALLERY_ON_CPU
 
     def _counted_classes(
-        self, members: Tensor, asked: Tensor, items: int, limit: int | None
+        self, members: Tensor, query_counts: Tensor, items: int, limit: int | None
     ) -> Tensor:
-        """Return which classes are counted, the smallest ones; the others are sorted."""
+        """Return which classes are ranked by counting, the smallest ones; others are sorted."""
         if self.on_gpu:
             return members <= (_UNTIED_MEMBERS if limit is None else 0)
         order = members.argsort(stable=True)
-        fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
+        fits = (members * query_counts)[order].cumsum(0) <= _KEPT_PAIRS
         fits &= (members[order] * _SORTED_SHARE <= items) & (members[order] <= _COUNTED_MEMBERS)
         if self.references is None:
             fits &= members[order] <= (self.chunk_size or _CHUNK_SIZE)
@@ -172,10 +179,10 @@ class Retrieval:
     def _count(
         self, queries: Side, references: Side, task: Task, widths: Sequence[int], scores: Scores
     ) -> Tensor:
-        """Rank by counting who is more similar; return the queries whose ranks are not exact."""
+        """Rank by counting more similar references; return the queries with inexact ranks."""
         size = self.chunk_size or _CHUNK_SIZE
         if self.on_gpu:
-            rows = rows_at_once(references, VALUES, self.chunk_size)
+            rows = chunk_rows(references, VALUES, self.chunk_size)
             return rank_by_values(
                 queries, references, task, widths, rows, scores, self.includes_query
             )
@@ -199,27 +206,27 @@ class Retrieval:
         halved = self.references is None and len(queries) == items and self._is_halved(task)
         size = self.chunk_size or _CHUNK_SIZE
         if halved:
-            size, asking, queries = min(size, _HALVED_ROWS), references, references.positions
+            size, query_side, queries = min(size, _HALVED_ROWS), references, references.positions
         elif self.references is None:
-            asking = references.tile(queries)
+            query_side = references.tile(queries)
         else:
-            asking = self._side(self.queries, query_class, queries)
+            query_side = self._side(self.queries, query_class, queries)
         if self.on_gpu:
-            size = rows_at_once(references, SORTED, self.chunk_size)
+            size = chunk_rows(references, SORTED, self.chunk_size)
         elif not halved:
             size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
         exclude = queries if self.includes_query else None
-        rank_by_sorting(asking, references, task, widths, size, scores, exclude, halved)
+        rank_by_sorting(query_side, references, task, widths, size, scores, exclude, halved)
 
     def _is_halved(self, task: Task) -> bool:
-        """Return whether all are best sorted at once, with one product for both directions."""
+        """Return whether to sort all queries at once and compute each similarity only once."""
         items, size = self.queries.shape
         if self.on_gpu or size < _HALVED_SIZE or items**2 > 4 * _HALVED_ENTRIES:
             return False
         return int(task.members.max()) * _HALVED_SHARE <= items
 
     def _side(self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None) -> Side:
-        """Return these rows, or all, as they are compared."""
+        """Return these rows, or all rows, normalised or with offsets for Euclidean distance."""
         if rows is None:
             rows = torch.arange(len(vectors), device=vectors.device)
         else:
@@ -229,13 +236,13 @@ class Retrieval:
             vectors = vectors.double()
             return Side(vectors, vectors.square().sum(dim=1) / -2, classes, rows)
         dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
-        directed = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
-        # Part by part, so that no further copy of the data is needed.
+        normalized = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
+        # In chunks, so that no further copy of the data is needed.
         entries = _NORMALIZED_ENTRIES if self.on_gpu else _NORMALIZED_ENTRIES_ON_CPU
-        part = max(1, entries // vectors.shape[1])
-        for scaled, raw in zip(directed.split(part), vectors.split(part), strict=True):
-            scaled.copy_(directions(raw.to(dtype)))
-        return Side(directed, None, classes, rows)
+        size = max(1, entries // vectors.shape[1])
+        for out, chunk in zip(normalized.split(size), vectors.split(size), strict=True):
+            out.copy_(directions(chunk.to(dtype)))
+        return Side(normalized, None, classes, rows)
 
 
 def _is_gpu(device: torch.device) -> bool:

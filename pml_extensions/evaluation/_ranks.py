@@ -1,10 +1,10 @@
-"""Ranks of the references of a query's own class, by counting who is more similar.
+"""Ranks of the references of a query's class, by counting the references that are more similar.
 
-The metrics of retrieval need the ranks of a query's R own references only, and the rank of the
-k-th best of them is k plus the number of references of other classes that are more similar. So
-nothing is sorted and no list of neighbours is kept: tiles of similarities come and go, and each
-adds to the counts. Where a rank has passed the last one that any metric looks at, its count no
-longer matters, and soon most rows of most tiles need no more than their maximum.
+Retrieval metrics only need the ranks of a query's R own references, and the rank of the k-th best
+of them is k plus the number of references of other classes that are more similar. So nothing is
+sorted and no list of neighbours is kept: each tile of similarities adds to the counts. A rank that
+exceeds the limit of all metrics need not be counted further, the others are called open; for most
+rows of most tiles only the maximum is computed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ class Ranks:
     """Counts, for a tile of queries, the references that beat each of their own references.
 
     Args:
-        similarities: Of each query to the references of its class, in any order, shape (Q, K);
-            minus infinity where a query has fewer.
-        positions: Index of these references in the data, which decides between equal similarities,
-            shape (Q, K).
-        own: How many there are, R, shape (Q,).
-        limits: Last rank that matters for each of the K in order of rank, shape (Q, K).
+        similarities: Similarities of each query to the references of its class, in any order,
+            shape (Q, K); padded with minus infinity.
+        positions: Indices of these references in the data, which break ties, shape (Q, K).
+        own: Number R of own references, shape (Q,).
+        limits: Highest rank that must be exact for each of the K in order of rank, shape (Q, K).
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class Ranks:
         self.own = own
         k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=own.device)
         self._rank = k.expand_as(similarities)
-        # A rank that does not exist never matters.
+        # Ranks of padding never need to be counted.
         self._most_beaten = torch.where(k <= own.unsqueeze(1), limits.int() - k, -1)
         self.beaten = torch.zeros_like(self.positions)
         self._alive = torch.zeros(len(own), dtype=torch.int32, device=own.device)
@@ -45,24 +44,24 @@ class Ranks:
         self._update(torch.arange(len(own), device=own.device))
 
     def ranks(self) -> Tensor:
-        """Return the ranks of the own references, best first, from 1, shape (Q, K).
+        """Return the ranks of the own references, best first, counted from 1, shape (Q, K).
 
-        A rank above its limit is just some number above it.
+        A rank above its limit is not exact, but above the limit.
         """
         return self._rank + self.beaten
 
     @property
     def finished(self) -> bool:
-        """Whether no rank matters any more."""
+        """Whether no rank needs further counting."""
         return not bool((self._alive > 0).any())
 
     def count(self, similarities: Tensor, positions: Tensor) -> None:
-        """Count references where they can matter.
+        """Count a tile of references, in the rows where one of them can precede an open rank.
 
         Args:
-            similarities: Of the queries to these references, shape (Q, M); minus infinity where
-                a reference is to be left out.
-            positions: Index of the references in the data, shape (M,).
+            similarities: Similarities of queries to references, shape (Q, M); minus infinity for
+                references to leave out.
+            positions: Indices of the references in the data, shape (M,).
         """
         rows = (similarities.amax(dim=1) >= self._lowest).nonzero().squeeze(1)
         if len(rows) == 0:
@@ -71,7 +70,7 @@ class Ranks:
         self._update(rows)
 
     def _count(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
-        """Add to ``beaten``, one rank after the other, in those rows where it still matters."""
+        """Add to ``beaten``, one rank at a time, in the rows where this rank is open."""
         depths = self._alive[rows]
         for k in range(int(depths.max())):
             if k > 0:
@@ -79,7 +78,7 @@ class Ranks:
                 similarities = similarities.index_select(0, deeper)
                 rows, depths = rows[deeper], depths[deeper]
             threshold = self.thresholds[rows, k].unsqueeze(1)
-            # Float results, because sums of them run several times as fast as sums of bools.
+            # Comparisons write floats, because their sum is several times as fast as that of bools.
             mask = torch.empty_like(similarities)
             above = torch.gt(similarities, threshold, out=mask).sum(dim=1)
             level = torch.ge(similarities, threshold, out=mask).sum(dim=1)
@@ -92,7 +91,7 @@ class Ranks:
             self.beaten[rows, k] += beaten
 
     def _update(self, rows: Tensor) -> None:
-        """Find how many ranks still matter in these rows, and the lowest similarity among them."""
+        """Update the number of open ranks of these rows, and the lowest similarity of those."""
         matters = self.beaten[rows] <= self._most_beaten[rows]
         alive = (self._rank[rows] * matters).amax(dim=1)
         last = (alive.long() - 1).clamp(min=0).unsqueeze(1)
@@ -101,7 +100,7 @@ class Ranks:
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
-    """Return these rows, fast of a transposed matrix too."""
+    """Return these rows, without slow strided access if the matrix is a transposed view."""
     if matrix.is_contiguous():
         return matrix.index_select(0, rows)
     return matrix.t().index_select(1, rows).t().contiguous()

@@ -1,4 +1,4 @@
-"""Metrics of queries from the ranks of their own references, and means of them."""
+"""Metrics of each query from the ranks of its own references, and their means over classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from torch import Tensor
 
 
 class Scores:
-    """Metrics of queries, made of the ranks of their own references up to ``nearest``."""
+    """Computes and stores the metrics of each query, from the ranks of its own references.
+
+    Ranks above ``nearest`` do not count; None: all ranks count.
+    """
 
     def __init__(
         self,
@@ -30,21 +33,27 @@ class Scores:
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
     def limits(self, references: int) -> tuple[int | None, int]:
-        """Return up to which rank own references matter (None: R), and the same of the best."""
+        """Return the highest rank that metrics need (None: R), and that for the best reference."""
         last = min(self.nearest or references, references)
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
         return limit, first_limit
 
     def add(self, queries: Tensor, ranks: Tensor, own: Tensor) -> None:
-        """Take the ranks of the ``own`` (Q,) references of ``queries`` (Q,), shape (Q, K)."""
+        """Compute the metrics of some queries.
+
+        Args:
+            queries: Rows of the queries, shape (Q,).
+            ranks: Ranks of their own references, best first, shape (Q, K).
+            own: Number R of own references, shape (Q,).
+        """
         r, first = own.double(), ranks[:, 0]
         k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=torch.float64)
         precision = k / ranks
-        # The k-th rank is at least k, so that ranks which do not exist are above R.
+        # The k-th rank is at least k, so the ranks of padding are above R.
         in_first_r = ranks <= r.clamp(max=self.nearest or torch.inf).unsqueeze(1)
 
-        def exists() -> Tensor:
+        def counts() -> Tensor:
             return (k <= own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
 
         def is_within(n: int) -> Tensor:
@@ -54,17 +63,17 @@ class Scores:
             "precision_at_1": partial(is_within, 1),
             "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
             "mean_average_precision_at_r": lambda: (precision * in_first_r).sum(dim=1) / r,
-            "mean_average_precision": lambda: (precision * exists()).sum(dim=1) / r,
-            "mean_reciprocal_rank": lambda: (precision * exists())[:, 0],
+            "mean_average_precision": lambda: (precision * counts()).sum(dim=1) / r,
+            "mean_reciprocal_rank": lambda: (precision * counts())[:, 0],
             **{f"recall_at_{n}": partial(is_within, n) for n in self.recall_at},
         }
         values = torch.stack([metrics[name]() for name in self.names])
         self.values[:, queries] = values.masked_fill_(own == 0, torch.nan)
 
     def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
-        """Return the metrics of all queries, and the norms of vectors that lie on a GPU.
+        """Return the metrics of all queries, and the norms of ``vectors`` if they are on a GPU.
 
-        All in one copy, which is the last that the host waits for.
+        Everything is copied at once, with a single synchronisation.
         """
         if self.values.device.type == "cpu":
             return dict(zip(self.names, self.values.numpy(), strict=True)), np.zeros(0)
@@ -81,16 +90,16 @@ def class_means(
     labels: NDArray[np.int64],
     is_query: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
-    """Return the classes of queries and the mean of each metric within them.
+    """Return the labels of the queries, ascending, and the mean of each metric for each label.
 
     Args:
-        per_query: Metrics, shape (N,) each.
-        labels: Classes of the queries, shape (Q,).
-        is_query: Which of the N are queries, shape (N,), Q of them.
+        per_query: Metrics, each of shape (N,).
+        labels: Labels of the Q queries that count, shape (Q,).
+        is_query: Which of the N queries count, shape (N,).
     """
-    classes, class_of, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    classes, class_index, counts = np.unique(labels, return_inverse=True, return_counts=True)
     means = {
-        name: np.bincount(class_of, values[is_query], len(classes)) / counts
+        name: np.bincount(class_index, values[is_query], len(classes)) / counts
         for name, values in per_query.items()
     }
     return classes, means

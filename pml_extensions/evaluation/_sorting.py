@@ -1,4 +1,4 @@
-"""The ranks of each query's own references, from its nearest references of any class."""
+"""Ranking of each query's own references by sorting its nearest references of all classes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pml_extensions.evaluation._scores import Scores
-from pml_extensions.evaluation._strips import in_strips
+from pml_extensions.evaluation._strips import for_each_chunk
 from pml_extensions.evaluation._tiles import Side, Task
 
-#: Most similarities of which the largest stands for all while the nearest are sought.
+#: Maximum group size in the search for the nearest references, which uses the maximum of a group.
 _LARGEST_GROUP = 16
-#: Raw vectors are compared in float32 first where at most 1 / _ROUNDED_SHARE of all ranks matter.
+#: Raw vectors are first compared in float32 if at most 1 / _ROUNDED_SHARE of all ranks are needed.
 _ROUNDED_SHARE = 8
-#: Where more than 1 / _DOUBTFUL_SHARE of a strip is in doubt, all of it is computed in float64.
+#: If more than 1 / _DOUBTFUL_SHARE of a chunk is in doubt, all of it is computed in float64.
 _DOUBTFUL_SHARE = 32
-#: Numbers of vectors subtracted at once.
+#: Number of vector entries subtracted at once.
 _SUBTRACTED_ENTRIES = 2**16
 
 
@@ -36,18 +36,18 @@ def rank_by_sorting(
     exclude: Tensor | None,
     halved: bool = False,
 ) -> None:
-    """Rank by the nearest of all references: for few of them, and for classes too large to count.
+    """Rank by sorting: used for few references, and for classes too large for counting.
 
     Args:
-        queries: Who asks.
-        references: In the order of their positions.
-        task: What is to be found.
-        widths: Members of the class of each query, or more; only a GPU, which would have to be
-            waited for, needs them.
-        size: Queries taken at a time.
-        scores: Gets the ranks.
-        exclude: The position of each query among the references, if it is to be left out.
-        halved: On a CPU, where the queries are the references: compute the similarity of two once.
+        queries: Queries in any order.
+        references: References in the order of their positions.
+        task: Classes and ranks of interest.
+        widths: Upper bounds on the class size of each query; needed on a GPU only, to avoid a
+            synchronisation.
+        size: Number of queries in a chunk.
+        scores: Receives the ranks of each chunk.
+        exclude: Position of each query among the references, to leave it out.
+        halved: Compute each similarity once; on a CPU, if the queries are the references.
     """
     count, items = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
@@ -56,37 +56,37 @@ def rank_by_sorting(
         deepest = max(int(task.own.max()), task.limit or 0)
         if deepest * _ROUNDED_SHARE <= items:
             left, right, *precision = _rounded(queries, references)
-    strip = left.vectors.new_empty(min(size, count), items) if on_cpu else None
+    buffer = left.vectors.new_empty(min(size, count), items) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
         tile = queries.tile(rows)
         if similarities is None:
-            out = None if strip is None else strip[: len(tile.classes)]
+            out = None if buffer is None else buffer[: len(tile.classes)]
             similarities = left.tile(rows).similarities(right, out)
         width = int(task.own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
         doubt = None if precision is None else _Doubt(tile, references, *precision)
         _rank(tile, similarities, references.classes, task, width, scores, excluded, doubt)
 
-    if halved and strip is not None:
-        for rows in _halved(left, strip):
-            rank(rows, strip[: rows.stop - rows.start])
+    if halved and buffer is not None:
+        for rows in _halved(left, buffer):
+            rank(rows, buffer[: rows.stop - rows.start])
     else:
-        in_strips(count, size, rank)
+        for_each_chunk(count, size, rank)
 
 
-def _halved(side: Side, strip: Tensor) -> Iterator[slice]:
-    """Fill ``strip`` with the similarities of these rows to all, some rows after others.
+def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
+    """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
 
-    The similarity of two is computed once and waits for the later of both, so that a quarter of
-    all similarities is kept at most.
+    Each similarity is computed once and kept for the later of its two rows, so at most a quarter of
+    all similarities is in memory.
     """
-    size, count = strip.shape
+    size, count = buffer.shape
     waiting = defaultdict[int, list[NDArray[np.floating]]](list)
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
-        similarities = strip[: rows.stop - start]
-        # NumPy copies: threads would wait for each other longer than small copies take.
+        similarities = buffer[: rows.stop - start]
+        # NumPy copies, because torch's threads take longer to synchronise than a small copy.
         values = similarities.numpy()
         for i, block in enumerate(waiting.pop(start, ())):
             values[:, i * size : (i + 1) * size] = block
@@ -97,19 +97,19 @@ def _halved(side: Side, strip: Tensor) -> Iterator[slice]:
 
 
 def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
-    """Return both in float32, whose products take half the time.
+    """Return queries and references in float32, whose products take half the time.
 
     Returns:
-        Queries and references around their mean, no vector longer than 1, by what they are scaled,
-        and the most that two similarities may be apart and yet stand in the wrong order. A product
-        of D-dimensional vectors of length 1 is wrong by at most D half units in the last place;
-        16 more are for the rounding of vectors, offsets and sums.
+        Queries and references, centred and scaled to at most length 1; the scale; and the largest
+        difference of two similarities that may be in the wrong order (``slack``). The error of a
+        product of D-dimensional unit vectors is at most D half units in the last place; 16 more
+        cover the rounding of vectors, offsets and sums.
     """
     centre = references.vectors.mean(dim=0)
     sides = (references,) if queries is references else (queries, references)
     centred = [side.vectors - centre for side in sides]
     squares = [torch.linalg.vecdot(vectors, vectors) for vectors in centred]
-    # A power of two, so that nothing is rounded.
+    # A power of two, so that scaling is exact.
     longest = math.sqrt(max(float(part.max()) for part in squares))
     scale = 2.0 ** -math.frexp(longest)[1]
     slack = 2 * (len(centre) + 16) * 2.0**-24 * (longest * scale) ** 2
@@ -127,13 +127,13 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]
 
 @dataclass
 class _Doubt:
-    """What float32 similarities of a strip of raw vectors, as in :func:`_rounded`, leave in doubt.
+    """Exact distances where the float32 similarities of :func:`_rounded` leave the order in doubt.
 
     Attributes:
-        queries: Those of the strip.
-        references: All of them.
-        scale: By what vectors were scaled.
-        slack: How far two similarities may be apart and yet stand in the wrong order.
+        queries: Queries of the chunk.
+        references: All references.
+        scale: Scale of the rounded vectors.
+        slack: Largest difference of two similarities that may be in the wrong order.
     """
 
     queries: Side
@@ -156,8 +156,8 @@ class _Doubt:
             squares = np.empty(len(rows))
             for start in range(0, len(rows), size):
                 part = slice(start, start + size)
-                between = x.take(rows[part], axis=0) - y.take(columns[part], axis=0)
-                squares[part] = np.einsum("nd,nd->n", between, between)
+                difference = x.take(rows[part], axis=0) - y.take(columns[part], axis=0)
+                squares[part] = np.einsum("nd,nd->n", difference, difference)
         distances: NDArray[np.float64] = squares * (self.scale**2 / 2)
         return distances
 
@@ -172,12 +172,12 @@ def _rank(
     exclude: Tensor | None,
     doubt: _Doubt | None,
 ) -> None:
-    """Rank references of these classes for a tile of queries with at most ``width`` own ones."""
+    """Rank references for a tile of queries that have at most ``width`` own references each."""
     if exclude is not None:
         similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
     own = task.own[tile.classes]
     others = len(classes) - int(exclude is not None)
-    # At least one, because a query without own references may come alone.
+    # At least 1, because all queries of a tile may be without own references.
     width = max(1, min(width, others))
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
@@ -188,24 +188,24 @@ def _rank(
         nearest = nearest_by_sorting(similarities, count)
     matches = classes[nearest] == tile.classes.unsqueeze(1)
     rank = torch.arange(1, count + 1, device=own.device)
-    # Matches come first, in order; the others count as beyond every limit.
+    # Sorting puts the ranks of matches first; all others get a rank above every limit.
     beyond = len(classes) + 1
     ranks = torch.where(matches, rank, beyond)
     ranks = torch.from_numpy(np.sort(ranks.numpy())) if on_cpu else ranks.sort(dim=1).values
     if on_cpu and task.first_limit > count:
-        lost = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
-        similarities = similarities[lost]
+        missed = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
+        similarities = similarities[missed]
         if doubt is not None:
-            similarities = tile.tile(lost).similarities(doubt.references)
+            similarities = tile.tile(missed).similarities(doubt.references)
             if exclude is not None:
-                similarities.scatter_(1, exclude[lost].unsqueeze(1), -torch.inf)
-        ranks[lost, 0] = _first(similarities, classes == tile.classes[lost].unsqueeze(1))
+                similarities.scatter_(1, exclude[missed].unsqueeze(1), -torch.inf)
+        ranks[missed, 0] = _first(similarities, classes == tile.classes[missed].unsqueeze(1))
     scores.add(tile.positions, ranks[:, :width], own)
 
 
 def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
     """Return the rank of the best own reference of each row."""
-    # Of equal ones the first.
+    # The first of equal ones.
     best, column = similarities.masked_fill(~is_own, -torch.inf).max(dim=1, keepdim=True)
     is_earlier = torch.arange(similarities.shape[1], device=column.device) < column
     return 1 + ((similarities > best) | ((similarities == best) & is_earlier)).sum(dim=1)
@@ -214,7 +214,7 @@ def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
 def nearest_by_sorting(similarities: Tensor, count: int) -> Tensor:
     """Return the columns of the ``count`` largest values of each row, ties in order of index.
 
-    ``topk`` leaves open which of several equals it keeps.
+    ``topk`` does not define which of several equal values it returns.
     """
     return similarities.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
@@ -222,15 +222,15 @@ def nearest_by_sorting(similarities: Tensor, count: int) -> Tensor:
 def nearest_by_numpy(
     similarities: NDArray[np.floating], count: int, doubt: _Doubt | None = None
 ) -> NDArray[np.int64]:
-    """Do as ``nearest_by_sorting``, several times as fast as topk on a CPU.
+    """Return the same as ``nearest_by_sorting``, on a CPU several times as fast as topk.
 
-    The ``count``-th largest of the maxima of groups is at most the ``count``-th largest value,
-    and few others reach it.
+    Only values at or above the ``count``-th largest of group maxima, a lower bound of the
+    ``count``-th largest value, are sorted.
 
     Args:
         similarities: Shape (Q, M).
-        count: How many are sought.
-        doubt: Says which of them are not exact enough, and their exact distances.
+        count: Number of columns to return.
+        doubt: Gives exact distances where similarities are too close; None: they are exact.
     """
     slack = 0.0 if doubt is None else doubt.slack
     rows, size = similarities.shape
@@ -258,7 +258,7 @@ def nearest_by_numpy(
         column = order[row, rank]
         distances = distances.astype(np.float64)
         distances[row, column] = doubt.distances(tied[row], candidates[tied[row], column] % size)
-    # Candidates stand in order of index, as equal ones have to.
+    # Candidates are in order of index, and a stable sort keeps this order for equal values.
     nearest[tied] = np.argsort(distances, axis=1, kind="stable")
     return np.take_along_axis(candidates, nearest[:, :count], axis=1) % size
 
@@ -275,7 +275,7 @@ def _doubtful(
     Args:
         close: Whether the next of each row, in order, is close, shape (R, C - 1).
         doubt: What the similarities leave in doubt.
-        rows: Which rows of the strip these are.
+        rows: Which rows of the buffer these are.
         columns: References, shape (R, C).
         order: In which order they are near, shape (R, C).
     """

@@ -1,8 +1,8 @@
-"""The ranks of own references on a GPU, where few large operations beat many small ones.
+"""Ranking on a GPU, with few large operations and few synchronisations.
 
-Starting a small operation on a GPU takes longer than the operation, and the host waits for every
-result that it reads. So a strip of similarities is as large as memory allows, every shape is known
-beforehand, and ties, which a shape could depend on, are resolved at the end.
+Launching a small operation on a GPU takes longer than running it, and the host waits for each
+result that it reads. So similarities are computed in chunks as large as memory allows, all shapes
+are known in advance, and queries with ties are ranked again at the end by sorting.
 """
 
 from __future__ import annotations
@@ -17,45 +17,51 @@ from pml_extensions.evaluation._scores import Scores
 from pml_extensions.evaluation._tiles import Side, Task, own_columns
 from pml_extensions.functional import free_memory
 
-#: Strips take at most this share of the memory that is free, and no more than so many bytes:
-#: from there on larger ones are not faster.
-_SHARE = 0.25
-_MOST_BYTES = 2**32
-#: Similarities, and with them their order, the places in it and what sorting needs meanwhile.
+#: A chunk takes at most this fraction of the free memory, and at most this many bytes, above which
+#: larger chunks are not faster.
+_MEMORY_FRACTION = 0.25
+_MAX_BYTES = 2**32
+#: Numbers in memory for each similarity: when only values are needed, and when rows are sorted.
 VALUES, SORTED = 4, 16
 
 
-def rows_at_once(references: Side, copies: int, most: int | None) -> int:
-    """Return how many queries' similarities to all references a GPU has room for, at least 1.
+def chunk_rows(references: Side, copies: int, max_rows: int | None) -> int:
+    """Return for how many queries the similarities to all references fit on a GPU, at least 1.
 
     Args:
-        references: What is searched.
-        copies: Numbers needed for each similarity, of its own type.
-        most: Not more than these; None: any number.
+        references: All references.
+        copies: Numbers in memory for each similarity, in its dtype.
+        max_rows: Upper limit of the result; None: no limit.
     """
     vectors = references.vectors
-    room = min(_MOST_BYTES, int(_SHARE * free_memory(vectors.device)))
-    rows = room // (copies * vectors.element_size() * len(vectors))
-    return max(1, rows if most is None else min(rows, most))
+    num_bytes = min(_MAX_BYTES, int(_MEMORY_FRACTION * free_memory(vectors.device)))
+    rows = num_bytes // (copies * vectors.element_size() * len(vectors))
+    return max(1, rows if max_rows is None else min(rows, max_rows))
 
 
-def uploaded(device: torch.device, *tensors: Tensor) -> Sequence[Tensor]:
-    """Return int64 tensors on a device, those of the host by one copy that it does not wait for."""
-    away = [tensor for tensor in tensors if tensor.device != device]
-    if not away or device.type != "cuda":
+def to_device(device: torch.device, *tensors: Tensor) -> Sequence[Tensor]:
+    """Return one-dimensional int64 tensors on a device.
+
+    All tensors on the host are copied to a GPU at once, without waiting for it.
+    """
+    on_host = [tensor for tensor in tensors if tensor.device != device]
+    if not on_host or device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
-    packed = torch.cat([tensor.flatten() for tensor in away]).pin_memory()
-    parts = packed.to(device, non_blocking=True).split([len(tensor) for tensor in away])
-    there = iter(parts)
-    return [tensor if tensor.device == device else next(there) for tensor in tensors]
+    packed = torch.cat([tensor.flatten() for tensor in on_host]).pin_memory()
+    parts = packed.to(device, non_blocking=True).split([len(tensor) for tensor in on_host])
+    copied = iter(parts)
+    return [tensor if tensor.device == device else next(copied) for tensor in tensors]
 
 
-def in_strips(count: int, size: int, work: Callable[[slice], None]) -> None:
-    """Call ``work`` with all rows, ``size`` at a time, or fewer from where memory runs out."""
+def for_each_chunk(count: int, size: int, function: Callable[[slice], None]) -> None:
+    """Call ``function`` with each slice of ``size`` rows, until all ``count`` rows are done.
+
+    When a call runs out of memory, the size is reduced and the call is repeated.
+    """
     start = 0
     while start < count:
         try:
-            work(slice(start, min(start + size, count)))
+            function(slice(start, min(start + size, count)))
         except torch.OutOfMemoryError:
             if size == 1:
                 raise
@@ -73,25 +79,26 @@ def rank_by_values(
     scores: Scores,
     exclude_self: bool,
 ) -> Tensor:
-    """Rank by the values of the largest similarities, of which no order has to be known.
+    """Rank by the values of the largest similarities; which reference has which is not needed.
 
-    The rank of the k-th best own reference is k plus the number of others that are more similar.
+    The rank of the k-th best own reference is k plus the number of other references that are more
+    similar.
 
     Args:
-        queries: Who asks, in the order of the classes of ``references``.
-        references: Smallest classes first, class by class.
-        task: What is to be found.
-        widths: Members of the class of each query, ascending.
-        size: Queries taken at a time.
-        scores: Gets the ranks.
-        exclude_self: No query finds the reference at its own position.
+        queries: Queries, in the order of the classes of ``references``.
+        references: References, class by class, smallest classes first.
+        task: Classes and ranks of interest.
+        widths: Number of references in the class of each query, ascending.
+        size: Number of queries in a chunk.
+        scores: Receives the ranks of each chunk.
+        exclude_self: Whether to leave out the reference at the query's own position.
 
     Returns:
-        The positions of the queries to which an own reference and another are equally similar,
-        where it matters: their ranks are not exact.
+        Positions of the queries whose ranks are not exact, because an own reference and another one
+        are equally similar.
     """
-    column = torch.empty_like(references.positions)
-    column[references.positions] = torch.arange(len(column), device=column.device)
+    column_of = torch.empty_like(references.positions)
+    column_of[references.positions] = torch.arange(len(column_of), device=column_of.device)
     tied = torch.empty_like(queries.classes, dtype=torch.bool)
 
     def rank(rows: slice) -> None:
@@ -100,7 +107,7 @@ def rank_by_values(
         similarities = tile.similarities(references)
         own_similarities = similarities.gather(1, columns)
         if exclude_self:
-            itself = column[tile.positions].unsqueeze(1)
+            itself = column_of[tile.positions].unsqueeze(1)
             exists &= columns != itself
             similarities.scatter_(1, itself, -torch.inf)
         own_similarities.masked_fill_(~exists, -torch.inf)
@@ -108,18 +115,18 @@ def rank_by_values(
         ranks, tied[rows] = _ranks(similarities, own_similarities, own, task)
         scores.add(tile.positions, ranks, own)
 
-    in_strips(len(queries.classes), size, rank)
+    for_each_chunk(len(queries.classes), size, rank)
     return queries.positions[tied]
 
 
 def _ranks(
     similarities: Tensor, own_similarities: Tensor, own: Tensor, task: Task
 ) -> tuple[Tensor, Tensor]:
-    """Return the ranks of own references, best first, shape (Q, K), and whose are not exact."""
+    """Return the ranks of own references, best first, shape (Q, K), and which rows are inexact."""
     items, width = similarities.shape[1], own_similarities.shape[1]
     thresholds = own_similarities.sort(dim=1, descending=True).values
     depth = max(width, task.limit or 0)
-    # One more than ranks that matter, so that its equal is seen.
+    # One more than the ranks of interest, to detect a tie with the last of them.
     count = min(depth + 1, items)
     above, level = _numbers(_largest(similarities, count), thresholds)
     if task.first_limit > depth:
@@ -129,13 +136,13 @@ def _ranks(
     k = torch.arange(1, width + 1, device=own.device)
     is_tied = level - above != own_level - own_above
     if count < items:
-        is_tied |= level == count  # there may be more
+        is_tied |= level == count  # more ties may follow
     is_tied &= (k <= own.unsqueeze(1)) & (above < task.limits(own, width))
     return k + above - own_above, is_tied.any(dim=1)
 
 
 def _numbers(descending: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how many values of each row are above each threshold, and how many at least that."""
+    """Return how many values of each row are above, and at or above, each threshold."""
     ascending, bounds = -descending, -thresholds
     above = torch.searchsorted(ascending, bounds)
     return above, torch.searchsorted(ascending, bounds, right=True)
@@ -144,14 +151,14 @@ def _numbers(descending: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
 def _largest(values: Tensor, count: int) -> Tensor:
     """Return the ``count`` largest values of each row, the largest first.
 
-    They lie in the ``count`` groups with the largest maxima, so that the row is read only once:
-    ``topk`` reads it several times.
+    They are in the ``count`` groups of columns with the largest maxima, so each row is read once;
+    ``topk`` would read it several times.
     """
     size = values.shape[1]
     group = math.isqrt(size // count)
     if group > 1:
         groups = values[:, : size // group * group].unflatten(1, (-1, group))
         chosen = groups.amax(dim=2).topk(count, dim=1).indices
-        inside = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, group)).flatten(1)
-        values = torch.cat([inside, values[:, size // group * group :]], dim=1)
+        candidates = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, group)).flatten(1)
+        values = torch.cat([candidates, values[:, size // group * group :]], dim=1)
     return values.topk(count, dim=1).values

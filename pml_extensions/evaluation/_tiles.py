@@ -1,4 +1,4 @@
-"""Walks over tiles of similarities and collects the ranks of each query's own references."""
+"""Ranking of each query's own references from tiles of the similarity matrix."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pml_extensions.evaluation._scores import Scores
 
 @dataclass
 class Side:
-    """Vectors in the order in which they are walked over: small classes first, class by class.
+    """One side of the similarity matrix: queries or references, sorted by class.
 
-    ``vectors`` is of shape (N, D), ``offset`` (None or (N,)) is added to every similarity,
-    ``classes`` holds class numbers and ``positions`` the rows in the data, both of shape (N,).
+    ``vectors`` has shape (N, D); ``offset``, of shape (N,) or None, is added to the similarities;
+    ``classes`` holds class indices and ``positions`` the rows in the data, both of shape (N,).
     """
 
     vectors: Tensor
@@ -26,7 +26,7 @@ class Side:
     positions: Tensor
 
     def tile(self, rows: slice | Tensor) -> Side:
-        """Return a part of it."""
+        """Return some of the rows."""
         offset = None if self.offset is None else self.offset[rows]
         return Side(self.vectors[rows], offset, self.classes[rows], self.positions[rows])
 
@@ -40,11 +40,11 @@ class Side:
 
 @dataclass
 class Task:
-    """What is to be found for each query.
+    """Sizes of the classes, and which ranks the metrics need.
 
-    ``own`` is R by class number, shape (C,), ``members`` the number of references by class and
-    ``start`` the place of the first of them. ``limit`` says up to which rank all own references
-    matter (None: R of the query) and ``first_limit`` the same of the best one, if that is higher.
+    ``own`` is R for each class, shape (C,), ``members`` the number of its references and ``start``
+    the row of its first reference. Ranks above ``limit`` (None: R of the query) need not be exact;
+    for the best own reference the limit is ``first_limit`` if that is higher.
     """
 
     own: Tensor
@@ -54,21 +54,21 @@ class Task:
     first_limit: int
 
     def limits(self, own: Tensor, width: int) -> Tensor:
-        """Return the last rank that matters, shape (Q, width), of queries with ``own`` R."""
-        all_of_them = own if self.limit is None else torch.full_like(own, self.limit)
-        limits = all_of_them.unsqueeze(1).repeat(1, width)
+        """Return the highest rank that must be exact, shape (Q, width), for queries with R."""
+        limit = own if self.limit is None else torch.full_like(own, self.limit)
+        limits = limit.unsqueeze(1).repeat(1, width)
         limits[:, 0].clamp_(min=self.first_limit)
         return limits
 
 
 def borders(members: Tensor, size: int) -> list[slice]:
-    """Return tiles of at most ``size`` rows that end where classes end.
+    """Split rows into tiles of at most ``size`` rows that end at the end of a class.
 
-    A tile holds no classes of very unlike sizes, because all its rows are as wide as the largest.
+    The classes of a tile have similar sizes, because all its rows are as wide as the largest class.
 
     Args:
-        members: Rows of each class in order, ascending; a class above ``size`` is cut.
-        size: Rows of a tile.
+        members: Number of rows of each class, ascending; classes larger than ``size`` are split.
+        size: Maximum number of rows of a tile.
     """
     members = members.cpu()
     ends = members.cumsum(0)
@@ -86,9 +86,9 @@ def borders(members: Tensor, size: int) -> list[slice]:
 
 
 def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores: Scores) -> None:
-    """Rank the first ``ranked`` vectors, whole classes of at most ``size``, among all.
+    """Rank all vectors for the first ``ranked`` ones, which are complete classes.
 
-    The similarity of two is computed once and counts for both.
+    Each similarity is computed once and used for both of its vectors.
     """
     in_order = task.start.argsort()
     tiles = borders(task.members[in_order], size)
@@ -114,7 +114,7 @@ def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores
 
 
 def _start(tile: Side, rows: slice, task: Task) -> Ranks:
-    """Return the ranks of a tile's queries with the tile itself counted."""
+    """Return the ranks of a tile's queries among the vectors of the same tile."""
     similarities = tile.similarities(tile)
     similarities.fill_diagonal_(-torch.inf)
     columns, inside = own_columns(tile.classes, task, rows.start)
@@ -124,7 +124,7 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
     positions = tile.positions[columns]
     own = task.own[tile.classes]
     ranks = Ranks(own_similarities, positions, own, task.limits(own, columns.shape[1]))
-    # Only others are counted; what does not exist points at the query itself.
+    # Own references are not counted; missing ones are replaced by the query itself.
     similarities.scatter_(1, torch.where(exists, columns, itself), -torch.inf)
     ranks.count(similarities, tile.positions)
     return ranks
@@ -133,9 +133,9 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
 def own_columns(
     classes: Tensor, task: Task, start: int, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the columns of each query's class, counted from ``start``, and which of them exist.
+    """Return the columns of each query's class, minus ``start``, and which of them exist.
 
-    ``width`` is the size of the largest of these classes, where it is known.
+    ``width`` is the size of the largest of these classes; None: it is computed.
     """
     members = task.members[classes].unsqueeze(1)
     width = int(members.max()) if width is None else width
@@ -147,9 +147,9 @@ def own_columns(
 def rank_in_gallery(
     queries: Side, gallery: Side, task: Task, size: int, scores: Scores, exclude_self: bool = False
 ) -> None:
-    """Rank the gallery for queries, which stand in the order of its classes.
+    """Rank the gallery for queries, which are sorted by class like the gallery.
 
-    With ``exclude_self`` no query finds the reference at its own position.
+    With ``exclude_self``, the reference at the query's own position is left out.
     """
     tiles = [
         slice(i, min(i + size, len(gallery.classes))) for i in range(0, len(gallery.classes), size)
@@ -183,9 +183,9 @@ def _start_in_gallery(
     own_similarities = tile.vectors.new_full(columns.shape, -torch.inf)
     for rows in near:
         similarities = tile.similarities(gallery.tile(rows))
-        here = exists & (columns >= rows.start) & (columns < rows.stop)
-        local = (columns - rows.start).clamp(0, similarities.shape[1] - 1)
-        own_similarities = torch.where(here, similarities.gather(1, local), own_similarities)
+        in_tile = exists & (columns >= rows.start) & (columns < rows.stop)
+        column = (columns - rows.start).clamp(0, similarities.shape[1] - 1)
+        own_similarities = torch.where(in_tile, similarities.gather(1, column), own_similarities)
     own = task.own[tile.classes]
     limits = task.limits(own, columns.shape[1])
     return Ranks(own_similarities, positions, own, limits)

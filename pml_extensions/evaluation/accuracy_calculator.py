@@ -1,4 +1,4 @@
-"""PML's accuracy calculator with exact ranks by counting instead of lists of neighbours."""
+"""PML's accuracy calculator, with ranks from counting instead of lists of neighbours."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import class_means
 from pml_extensions.evaluation.retrieval_metrics import METRICS, RetrievalMetrics
 
-#: Above this, neighbouring integers are one number in float32, to which PML converts labels.
+#: Above this, consecutive integers are not distinct in float32, to which PML converts labels.
 _FLOAT32_INTEGERS = 2**24
 
 
 class AccuracyCalculator(pml.AccuracyCalculator):
-    """Does what PML's class of this name does, with less memory and time; a drop-in for it.
+    """Drop-in replacement for PML's class of the same name that takes less memory and time.
 
     Constructor, ``get_accuracy``, its keys and values are PML's. Precision at 1, R-precision,
-    MAP@R, MAP and MRR come from :class:`RetrievalMetrics`, so that no N x k array of neighbours and
-    no classes x N array of labels is made. As in PML, vectors are compared by Euclidean distance as
-    they are (PML's testers normalise them first), queries whose class has no reference count for
-    nothing, NaN is the result where no query has one, equally distant references rank by index,
-    and only the ``k`` nearest references count: all with ``k=None``, as many as the largest class
-    has with ``"max_bin_count"``. The R in R-precision and MAP@R needs the latter or more.
+    MAP@R, MAP and MRR are computed by :class:`RetrievalMetrics`, so no N x k array of neighbours
+    and no classes x N array of labels is needed. As in PML, vectors are compared by Euclidean
+    distance without normalisation (PML's testers normalise them before), queries whose class has no
+    reference do not count, the result is NaN if no query counts, equally distant references rank by
+    index, and only the ``k`` nearest references count: all for ``k=None``, as many as the largest
+    class has for ``"max_bin_count"``. R-precision and MAP@R need at least the latter.
 
-    PML's own code runs, as slow and as large as there, for NMI and AMI, for metrics that a subclass
-    adds or overrides, and for everything if ``label_comparison_fn`` or a ``knn_func`` other than
-    ``FaissKNN`` with its defaults is given.
+    PML's own code is used for NMI and AMI, for metrics that a subclass adds or overrides, and for
+    all metrics if ``label_comparison_fn``, or a ``knn_func`` other than ``FaissKNN`` with its
+    defaults, is given.
 
-    What differs on purpose:
+    Differences from PML:
 
-    - Distances are computed in float64, PML's in float32: near-ties may rank otherwise.
-    - Integer labels stay apart at any value; in PML, those above 2^24 may become one.
-    - ``mean_reciprocal_rank`` can be asked for alone, and is averaged in float64.
-    - NaN and infinity are refused; PML may give plausible numbers or an unrelated error.
+    - Distances are computed in float64, PML's in float32, so the order of near-ties may differ.
+    - All integer labels are distinguished; PML may confuse those above 2^24.
+    - ``mean_reciprocal_rank`` can be computed alone, and is averaged in float64.
+    - NaN and infinity raise ValueError; PML may return plausible numbers or raise another error.
     - A ``k`` above the number of references means all of them; PML counts the last one repeatedly.
-    - ``k="max_bin_count"`` without any query whose class is in the reference gives NaN; PML stops
-      with an error of faiss.
+    - ``k="max_bin_count"`` gives NaN if no query has a reference of its class; PML raises an error
+      of faiss.
 
     Args:
         include: Metrics to compute; empty: all.
         exclude: Metrics not to compute.
         avg_of_avgs: Average within classes first, then over classes.
-        return_per_class: A list with the mean of each class, in order of labels, in place of one
-            average.
-        k: How many of the nearest references count: a number, None or ``"max_bin_count"``.
-        label_comparison_fn: Says which pairs of labels match; None: those that are equal.
-        device: Where to compute; None: CUDA if there is one.
-        knn_func: Finds the nearest neighbours; None: exactly.
-        kmeans_func: Clusters for NMI and AMI; None: k-means by faiss.
+        return_per_class: Return a list with the mean of each class, in order of labels, instead of
+            one average.
+        k: Number of nearest references that count: an integer, None or ``"max_bin_count"``.
+        label_comparison_fn: Returns which pairs of labels match; None: equal labels.
+        device: Device of the computation; None: CUDA if available.
+        knn_func: Finds the nearest neighbours; None: exact search.
+        kmeans_func: Clusters embeddings for NMI and AMI; None: k-means by faiss.
 
     Raises:
-        ValueError: ``k`` or a metric's name is not allowed, or both ``avg_of_avgs`` and
-            ``return_per_class`` are asked for.
+        ValueError: ``k`` or the name of a metric is not allowed, or both ``avg_of_avgs`` and
+            ``return_per_class`` are True.
     """
 
     def get_accuracy(
@@ -79,18 +79,19 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
         Args:
             query: Embeddings, shape (N, D).
-            query_labels: Class of each, shape (N,).
-            reference: What is searched, shape (M, D); None: the queries, each without itself.
-            reference_labels: Class of each reference, shape (M,).
-            ref_includes_query: The first N references are the queries, and no query finds itself.
-            include: Metrics to compute of those chosen in the constructor; empty: all of them.
+            query_labels: Label of each query, shape (N,).
+            reference: References, shape (M, D); None: the queries, each without itself.
+            reference_labels: Label of each reference, shape (M,).
+            ref_includes_query: Whether the first N references are the queries, so that each query
+                leaves out itself.
+            include: Metrics to compute, among those of the constructor; empty: all of them.
             exclude: Metrics not to compute.
 
         Returns:
-            Floats, or with ``return_per_class`` a list for each metric of neighbours.
+            Floats, or with ``return_per_class`` a list for each metric that needs neighbours.
 
         Raises:
-            ValueError: Shapes do not fit, an embedding is NaN or infinite, or with
+            ValueError: Shapes do not match, an embedding is NaN or infinite, or with
                 ``ref_includes_query`` the first references are not the queries.
         """
         if reference is None:
@@ -125,18 +126,18 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         return {name: values[name] for name in chosen}
 
     def requires_knn(self) -> list[str]:
-        """Return the metrics that need neighbours; in PML, MRR is missing."""
+        """Return the metrics that need neighbours; PML's list lacks MRR."""
         return [*super().requires_knn(), "mean_reciprocal_rank"]
 
     def determine_k(
         self, bin_counts: Tensor, num_reference_embeddings: int, ref_includes_query: bool
     ) -> int:
-        """Return how many neighbours count, at least one and not more than there are.
+        """Return how many neighbours count, at least 1 and at most the number of references.
 
         Args:
-            bin_counts: References of each class of queries.
+            bin_counts: Number of references of each class of queries.
             num_reference_embeddings: Number of references.
-            ref_includes_query: Whether each query is one of them.
+            ref_includes_query: Whether the queries are among the references.
         """
         k = super().determine_k(bin_counts, num_reference_embeddings, ref_includes_query)
         return max(1, min(int(k), num_reference_embeddings - int(ref_includes_query)))
@@ -149,7 +150,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         return self.label_comparison_fn is pml.EQUALITY
 
     def _is_counted(self, name: str) -> bool:
-        """Return whether a metric means here what it means in PML, and so can be counted."""
+        """Return whether a metric has PML's definition, so that counting gives its value."""
         knn = self.knn_func
         method = getattr(self.original_function_dict[name], "__func__", None)
         return (
@@ -159,7 +160,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
             and self._compares_by_equality
             and type(knn) is FaissKNN
             and knn.index_init_fn is faiss.IndexFlatL2
-            # Otherwise the index may hold more than the references, or be wanted afterwards.
+            # Otherwise the index may hold other vectors too, or be used afterwards.
             and knn.reset_before
             and knn.reset_after
         )
@@ -200,12 +201,12 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         """Return metrics of neighbours from the ranks of each query's own references."""
         classes = 1 + int(torch.maximum(labels.max(), ref_labels.max()))
         members = ref_labels.bincount(minlength=classes)
-        asked = labels.unique()
-        nearest = self.determine_k(members[asked], len(refs), includes_query)
+        query_classes = labels.unique()
+        nearest = self.determine_k(members[query_classes], len(refs), includes_query)
         is_query = (members[labels] > int(includes_query)).cpu().numpy()
         if not is_query.any():
             c_f.LOGGER.warning("None of the query labels are in the reference set.")
-            return {name: pml.nan_accuracy(asked, self.return_per_class) for name in names}
+            return {name: pml.nan_accuracy(query_classes, self.return_per_class) for name in names}
         is_same = includes_query and _equal(refs, x)
         per_query = RetrievalMetrics(normalize=False, metrics=names)._checked(
             x, labels, None if is_same else refs, ref_labels, includes_query, nearest
@@ -227,13 +228,13 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
 
 def _class_numbers(labels: Tensor, ref_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both with classes numbered from 0 in their order."""
+    """Return both with labels renumbered from 0, in ascending order."""
     if labels is ref_labels:
-        numbers = _comparable(labels).unique(return_inverse=True)[1]
-        return numbers, numbers
-    both = torch.cat([_comparable(labels), _comparable(ref_labels)])
-    numbers = both.unique(return_inverse=True)[1]
-    return numbers[: len(labels)], numbers[len(labels) :]
+        indices = _comparable(labels).unique(return_inverse=True)[1]
+        return indices, indices
+    joined = torch.cat([_comparable(labels), _comparable(ref_labels)])
+    indices = joined.unique(return_inverse=True)[1]
+    return indices[: len(labels)], indices[len(labels) :]
 
 
 def _comparable(labels: Tensor) -> Tensor:
@@ -244,17 +245,17 @@ def _float32_confuses(labels: Tensor) -> bool:
     return not labels.is_floating_point() and bool((labels.long().abs() > _FLOAT32_INTEGERS).any())
 
 
-def _begins_with(whole: Tensor, part: Tensor) -> bool:
-    """Return whether the first rows of ``whole`` are ``part``, as closely as PML asks for."""
-    if whole is part:
+def _begins_with(x: Tensor, prefix: Tensor) -> bool:
+    """Return whether the first rows of ``x`` equal ``prefix``, with the tolerance of PML."""
+    if x is prefix:
         return True
-    if whole.shape[1:] != part.shape[1:] or len(whole) < len(part):
+    if x.shape[1:] != prefix.shape[1:] or len(x) < len(prefix):
         return False
-    if not whole.is_floating_point() and not part.is_floating_point():
-        return torch.equal(whole[: len(part)].long(), part.long())
-    # In pieces, because the comparison needs several copies.
-    pieces = zip(whole[: len(part)].split(4096), part.split(4096), strict=True)
-    return all(torch.allclose(a.double(), b.double()) for a, b in pieces)
+    if not x.is_floating_point() and not prefix.is_floating_point():
+        return torch.equal(x[: len(prefix)].long(), prefix.long())
+    # In chunks, because the comparison needs several copies.
+    chunks = zip(x[: len(prefix)].split(4096), prefix.split(4096), strict=True)
+    return all(torch.allclose(a.double(), b.double()) for a, b in chunks)
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:

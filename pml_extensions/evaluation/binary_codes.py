@@ -31,28 +31,29 @@ def hamming_retrieval(
 ) -> dict[str, float]:
     """Return the retrieval metrics of binary codes under Hamming distance.
 
-    A dimension gives bit 1 if its value is above 0 (NormSoftmax, section 6.3). References at the
-    same distance, which short codes have many of, rank by index; :func:`expected_hamming_recall`
-    tells how much that decides. Otherwise the definitions are those of ``RetrievalMetrics``: a
-    query is no neighbour of itself, and queries without a reference of their class do not count.
+    A bit is 1 if the value is above 0 ("Classification is a Strong Baseline for Deep Metric
+    Learning", section 6.3). References at the same distance, which are frequent with short codes,
+    rank by index; compare :func:`expected_hamming_recall`. Otherwise the definitions are those of
+    ``RetrievalMetrics``: a query is not its own neighbour, and queries without a reference of their
+    class do not count.
 
     Args:
         embeddings: Queries, shape (N, D): real values or booleans, or packed codes, uint8, from
             ``BinaryEmbedding(pack=True)``.
-        labels: Integer class of each query, shape (N,).
-        ks: The K of Recall@K, the share of queries with a reference of their class among the first
-            K.
-        reference: What is searched, shape (M, D), of the same kind; None: the queries themselves.
-        reference_labels: Integer class of each reference, shape (M,).
-        chunk_size: Queries ranked at a time; memory grows with chunk_size x the largest of K and
-            R, the references of a query's class.
+        labels: Integer label of each query, shape (N,).
+        ks: The K of Recall@K, the fraction of queries with a reference of their class among the
+            first K.
+        reference: References, shape (M, D), in the same format; None: the queries themselves.
+        reference_labels: Integer label of each reference, shape (M,).
+        chunk_size: Number of queries ranked at a time; memory grows with chunk_size times the
+            larger of K and R, the number of references of a query's class.
 
     Returns:
         ``precision_at_1``, ``r_precision``, ``mean_average_precision_at_r`` and ``recall_at_{k}``
         for each K, means over queries.
 
     Raises:
-        ValueError: Shapes or types do not fit, a value is NaN or infinite, a K is below 1, or no
+        ValueError: A shape or dtype is wrong, a value is NaN or infinite, a K is below 1, or no
             query has a reference of its class.
     """
     task = _Task.of(embeddings, labels, reference, reference_labels)
@@ -60,7 +61,7 @@ def hamming_retrieval(
     index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
     order = _scored(task.relevant)
-    # Chunks of similar R, so that one large class does not deepen the search of all others.
+    # Sorted by R, because the largest R of a chunk determines the depth of its search.
     order = order[task.relevant[order].argsort(stable=True)]
     scores = Scores(
         (*METRICS[:3], *(f"recall_at_{k}" for k in ks)), ks, len(task.codes), order.device
@@ -70,7 +71,7 @@ def hamming_retrieval(
         depth = min(max(int(relevant[-1]), *ks), task.candidates)
         matches = _matches(index, task, rows, depth)
         rank = torch.arange(1, depth + 1, device=rows.device)
-        # Matches come first, in order; the others count as beyond every rank.
+        # Sorting puts the ranks of matches first; all others get a rank above every limit.
         ranks = rank.where(matches, torch.iinfo(rank.dtype).max).sort(dim=1).values
         scores.add(rows, ranks, relevant)
     means = scores.values[:, order].mean(dim=1)
@@ -86,15 +87,15 @@ def expected_hamming_recall(
     reference_labels: Tensor | ArrayLike | None = None,
     chunk_size: int = 128,
 ) -> dict[str, float]:
-    r"""Return Recall@K under Hamming distance, averaged over all orders of references that tie.
+    r"""Return the expected Recall@K under Hamming distance if ties are ordered at random.
 
-    If b references are nearer to a query than the first of its class and n tie with that one, m of
-    them of its class, then the query counts
+    If b references are nearer to a query than the nearest of its class, and n references have the
+    same distance as that one, m of them of its class, then the recall of the query is
 
     .. math:: 1 - \binom{n-m}{s} / \binom{n}{s}, \quad s = \min(\max(K - b, 0), n).
 
-    Arguments and errors are those of :func:`hamming_retrieval`. It compares all pairs by exact
-    matrix products, on the device of the embeddings, in memory of chunk_size x M.
+    Arguments and errors are those of :func:`hamming_retrieval`. All pairs are compared by exact
+    matrix products on the device of the embeddings, with memory of chunk_size x M.
 
     Returns:
         ``recall_at_{k}`` for each K, means over queries.
@@ -119,7 +120,7 @@ def expected_hamming_recall(
 
 
 class _Task(NamedTuple):
-    """Packed codes and classes of queries and references, and how many references are relevant."""
+    """Packed codes and labels of queries and references, and R of each query (``relevant``)."""
 
     codes: Tensor
     labels: Tensor
@@ -130,7 +131,7 @@ class _Task(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """How many references a query may find."""
+        """Number of references that are ranked for a query."""
         return len(self.references) - int(self.self_retrieval)
 
     @classmethod
@@ -164,21 +165,21 @@ def _width(x: Tensor) -> str:
 
 
 def _signs(codes: Tensor) -> Tensor:
-    """Return the bits of packed codes as 1 and -1, whose products float32 holds exactly."""
+    """Return the bits of packed codes as 1 and -1, whose products are exact in float32."""
     shifts = torch.arange(8, dtype=torch.uint8, device=codes.device)
     bits = (codes.unsqueeze(2) >> shifts) & 1
     return bits.flatten(1).float().mul_(2).sub_(1)
 
 
 def _relevant(labels: Tensor, reference_labels: Tensor) -> Tensor:
-    """Return how many references have the class of each query, shape (N,)."""
+    """Return the number of references with the label of each query, shape (N,)."""
     classes, counts = reference_labels.unique(return_counts=True)
     index = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
     return torch.where(classes[index] == labels, counts[index], 0)
 
 
 def _scored(relevant: Tensor) -> Tensor:
-    """Return the queries that have something to find."""
+    """Return the queries with a reference of their class, or raise ValueError if there is none."""
     rows = relevant.nonzero().squeeze(1)
     if len(rows) == 0:
         raise ValueError(
@@ -195,26 +196,32 @@ def _ks(ks: Sequence[int]) -> list[int]:
 
 
 def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
-    """Return which of the first ``depth`` references, by (distance, index), have the query's class.
+    """Return which of the ``depth`` nearest references have the query's class.
+
+    References are ordered by distance and then by index.
 
     Returns:
         Booleans, shape (B, depth), nearest first.
     """
-    # faiss keeps that order, although it does not promise it: the tests hold it to it.
-    wanted = depth + int(task.self_retrieval)
-    nearest = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), wanted)[1]).to(rows)
+    # faiss returns this order, although it is not documented; tests check it.
+    count = depth + int(task.self_retrieval)
+    nearest = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), count)[1]).to(rows)
     if task.self_retrieval:
         is_self = nearest == rows.unsqueeze(1)
-        # Where enough duplicates come before the query itself, the last one is too many.
+        # If the query itself is not among them, because of duplicates, the last one is dropped.
         is_self[~is_self.any(dim=1), -1] = True
         nearest = nearest[~is_self].view(len(rows), depth)
     return task.reference_labels[nearest] == task.labels[rows].unsqueeze(1)
 
 
 def _hit_chance(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tensor:
-    """Return the chance that ``k`` places, the first ``nearer`` of them taken, hold one hit."""
-    places = (k - nearer).clamp(min=0).minimum(tied)
-    misses = (tied - hits - places).clamp(min=0)
-    terms = (tied - hits, tied - places, misses, tied)
+    """Return the probability of a hit among the first ``k`` references of each query.
+
+    ``nearer`` references come first and are no hits; ``tied`` ones, of which ``hits`` are hits,
+    follow in random order.
+    """
+    drawn = (k - nearer).clamp(min=0).minimum(tied)
+    misses = (tied - hits - drawn).clamp(min=0)
+    terms = (tied - hits, tied - drawn, misses, tied)
     a, b, c, d = ((n + 1).double().lgamma() for n in terms)
-    return 1 - (a + b - c - d).exp() * (places <= tied - hits)
+    return 1 - (a + b - c - d).exp() * (drawn <= tied - hits)

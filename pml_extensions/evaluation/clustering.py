@@ -1,7 +1,7 @@
-"""How well clusters agree with classes: k-means, NMI, AMI and pairwise F1.
+"""Agreement of clusters with classes: k-means, NMI, AMI and pairwise F1.
 
-scikit-learn, which takes half a second, is imported by the two functions that need it, and so is
-faiss by the one.
+scikit-learn and faiss are imported within the functions that need them, because their import is
+slow.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions
 
-#: The mean of the two entropies that a mutual information is divided by.
+#: The mean of both entropies by which mutual information is normalised.
 AverageMethod = Literal["geometric", "arithmetic", "min", "max"]
 AVERAGES = ("geometric", "arithmetic", "min", "max")
 
 
 class PairwiseF1(NamedTuple):
-    """What :func:`pairwise_f1` returns."""
+    """Result of :func:`pairwise_f1`."""
 
     precision: float
     recall: float
@@ -37,24 +37,25 @@ def kmeans_clusters(
     niter: int = 20,
     nredo: int = 1,
 ) -> Tensor:
-    """Return the k-means cluster of each embedding, found by faiss on the CPU in float32.
+    """Return the k-means cluster of each embedding, computed by faiss on the CPU in float32.
 
-    The same arguments give the same clusters. faiss trains on at most 256 x num_clusters samples
-    drawn at random and assigns all of them. PML clusters with niter=20, nredo=1, seed=1234;
-    NormSoftmax with niter=300, nredo=10, seed=0 (its code), which takes 150 times as long.
+    The same arguments give the same clusters. faiss trains on a random sample of at most
+    256 x num_clusters embeddings and assigns all of them. PML uses niter=20, nredo=1, seed=1234;
+    the code of NormSoftmax niter=300, nredo=10, seed=0, which takes 150 times as long.
 
     Args:
-        embeddings: Shape (N, D). Not scaled to unit length.
-        num_clusters: At most N; papers take the number of test classes.
-        seed: Of the first centres, 0..2^31 - 1.
-        niter: Iterations of each run.
-        nredo: Runs, of which the one of the smallest squared error is kept.
+        embeddings: Shape (N, D); they are not normalised.
+        num_clusters: At most N; the papers use the number of test classes.
+        seed: Seed of the initial centres, 0..2^31 - 1.
+        niter: Number of iterations of each run.
+        nredo: Number of runs; the one with the smallest squared error is used.
 
     Returns:
         Clusters 0..num_clusters-1, int64, shape (N,), on the device of the embeddings.
 
     Raises:
-        ValueError: ``embeddings`` is no matrix with finite squares, or a number is out of range.
+        ValueError: The shape of the embeddings is wrong, their squares are not finite, or a number
+            is out of range.
     """
     x = _inputs.matrix(embeddings, "embeddings").float()
     checks.require_squares(x, "embeddings")
@@ -70,7 +71,7 @@ def kmeans_clusters(
         seed=seed,
         niter=checks.positive_integer("niter", niter),
         nredo=checks.positive_integer("nredo", nredo),
-        # faiss would only warn below 39 a cluster; classes of this field have a handful.
+        # Suppresses a warning of faiss for fewer than 39 samples per cluster.
         min_points_per_centroid=1,
     )
     kmeans.train(points)
@@ -82,10 +83,10 @@ def normalized_mutual_information(
     clusters: Tensor | ArrayLike,
     average_method: AverageMethod = "geometric",
 ) -> float:
-    """Return the mutual information of classes and clusters, divided by a mean of both entropies.
+    """Return the mutual information of labels and clusters, divided by a mean of both entropies.
 
-    The five papers and their baselines take the geometric mean, scikit-learn's default until 0.22;
-    PML and scikit-learn now take the arithmetic one, which never gives a higher value.
+    The papers of this package and their baselines use the geometric mean, scikit-learn's default
+    until 0.22; PML and scikit-learn now use the arithmetic mean, which never gives a higher value.
 
     Args:
         labels: Integer classes, shape (N,).
@@ -110,16 +111,16 @@ def adjusted_mutual_information(
     clusters: Tensor | ArrayLike,
     average_method: AverageMethod = "arithmetic",
 ) -> float:
-    """Return the mutual information adjusted so that random clusters of the same sizes score 0.
+    """Return the mutual information, adjusted so that random clusters of the same sizes score 0.
 
-    (MI - E) / (mean of both entropies - E), where E is its expectation over random clusters. Time
-    grows with classes x clusters: half a minute for 11,316 of each.
+    It is (MI - E) / (mean of both entropies - E), where E is the expectation of MI over random
+    clusters. Time grows with classes x clusters: half a minute for 11,316 of each.
 
     Args:
         labels: Integer classes, shape (N,).
         clusters: Integer clusters, shape (N,).
-        average_method: The mean, as in :func:`normalized_mutual_information`; arithmetic is what
-            PML and scikit-learn take.
+        average_method: The mean, as in :func:`normalized_mutual_information`; PML and scikit-learn
+            use ``"arithmetic"``.
 
     Returns:
         At most 1 (the same partition); random clusters give about 0.
@@ -135,31 +136,33 @@ def adjusted_mutual_information(
 
 
 def pairwise_f1(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> PairwiseF1:
-    """Return precision, recall and F1 of "same cluster" as a guess of "same class" over all pairs.
+    """Return precision, recall and F1 over all pairs, with "same cluster" predicting "same class".
 
-    With TP the pairs of one class and one cluster, precision = TP / pairs of one cluster,
-    recall = TP / pairs of one class, F1 = 2 TP / (pairs of one cluster + pairs of one class):
-    the F1 of GradML. Counted from the sizes of the groups, never pair by pair.
+    With TP the number of pairs in the same class and the same cluster,
+    precision = TP / pairs in the same cluster, recall = TP / pairs in the same class and
+    F1 = 2 TP / (pairs in the same cluster + pairs in the same class), as in GradML. Computed from
+    the sizes of classes and clusters, without a loop over pairs.
 
     Args:
-        labels: Integer classes, shape (N,).
+        labels: Integer labels, shape (N,).
         clusters: Integer clusters, shape (N,).
 
     Returns:
-        The three numbers, each 0 to 1; precision is 0 where no cluster has two samples.
+        Precision, recall and F1, each 0 to 1; precision is 0 if no cluster has two samples.
 
     Raises:
-        ValueError: Shapes or types do not fit, or no class has two samples.
+        ValueError: A shape or dtype is wrong, or no class has two samples.
     """
     classes, groups = (torch.from_numpy(part) for part in _partitions(labels, clusters))
-    _, group_of = groups.unique(return_inverse=True)
+    _, cluster_of = groups.unique(return_inverse=True)
     _, class_of = classes.unique(return_inverse=True)
-    of_class, of_cluster = _pairs_within(class_of), _pairs_within(group_of)
-    if of_class == 0:
-        raise ValueError("no class has two samples, so there is no pair that clusters could find.")
-    both = _pairs_within(class_of * (int(group_of.max()) + 1) + group_of)
-    precision = both / of_cluster if of_cluster else 0.0
-    return PairwiseF1(precision, both / of_class, 2 * both / (of_cluster + of_class))
+    class_pairs, cluster_pairs = _pairs_within(class_of), _pairs_within(cluster_of)
+    if class_pairs == 0:
+        raise ValueError("no class has two samples, so recall is undefined.")
+    true_pairs = _pairs_within(class_of * (int(cluster_of.max()) + 1) + cluster_of)
+    precision = true_pairs / cluster_pairs if cluster_pairs else 0.0
+    f1 = 2 * true_pairs / (cluster_pairs + class_pairs)
+    return PairwiseF1(precision, true_pairs / class_pairs, f1)
 
 
 def clustering_metrics(
@@ -171,14 +174,14 @@ def clustering_metrics(
     ami_average: AverageMethod = "arithmetic",
     **kmeans: Any,
 ) -> dict[str, float]:
-    """Cluster the embeddings by k-means and score the clusters.
+    """Cluster the embeddings by k-means and return the metrics of the clusters.
 
     Args:
         embeddings: Shape (N, D).
         labels: Integer classes, shape (N,).
         num_clusters: None: the number of classes, as in the papers.
         normalize: Scale embeddings to unit length first, as PML's testers do; Realigned Softmax
-            Warping and ProxyNCA++ cluster raw ones.
+            Warping and ProxyNCA++ cluster raw embeddings.
         nmi_average: The mean in NMI (papers: geometric, PML: arithmetic).
         ami_average: The mean in AMI (PML: arithmetic).
         **kmeans: ``seed``, ``niter`` and ``nredo`` of :func:`kmeans_clusters`.
@@ -187,7 +190,7 @@ def clustering_metrics(
         ``NMI``, ``AMI`` and ``F1``.
 
     Raises:
-        ValueError: Shapes or types do not fit, an embedding is NaN or infinite, a number is out of
+        ValueError: A shape or dtype is wrong, an embedding is NaN or infinite, a number is out of
             range, or no class has two samples.
     """
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
@@ -202,7 +205,7 @@ def clustering_metrics(
 
 
 def _partitions(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> Any:
-    """Return both as int64 arrays of the same length."""
+    """Check both, and return them as int64 arrays of the same length."""
     classes = _inputs.integers(labels, "labels")
     groups = _inputs.integers(clusters, "clusters")
     if len(classes) != len(groups):
@@ -213,6 +216,6 @@ def _partitions(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> Any
 
 
 def _pairs_within(groups: Tensor) -> int:
-    """Return how many pairs of samples share a group."""
+    """Return the number of pairs of samples in the same group."""
     sizes = groups.unique(return_counts=True)[1]
     return int((sizes * (sizes - 1) // 2).sum())

@@ -1,14 +1,14 @@
-"""Corrupted copies of images, to see how much of its retrieval a model keeps on them.
+"""Image corruptions, to measure the robustness of retrieval.
 
-The nine corruptions of "Realigned Softmax Warping for Deep Metric Learning", Table IV, written from
-the documented behaviour of imgaug 0.4.0, with its default parameters. Images are uint8, numpy
-arrays or torch tensors of shape (N, H, W, C); what comes back has the same type, shape and device.
-All work is done on the CPU, where the random numbers are those of numpy on every machine.
+The nine corruptions of "Realigned Softmax Warping for Deep Metric Learning", Table IV, implemented
+from the documented behaviour of imgaug 0.4.0, with its default parameters. Images are uint8 numpy
+arrays or torch tensors of shape (N, H, W, C); results have the same type, shape and device. All
+computation is done on the CPU with numpy's random numbers, so it is reproducible on every machine.
 
-Every image has a random generator of its own, made from the seed and the image's index. So the same
-seed gives the same images, however they are split into batches, if ``first_index`` says where in
-the data set a batch begins. Strengths are drawn for each image; what is drawn for a pixel is the
-same in all its channels.
+Every image has its own random generator, seeded with the seed and the image's index. So the same
+seed gives the same images, however they are split into batches, if ``first_index`` is the index of
+the first image of a batch in the data set. Strengths are drawn for each image; numbers drawn for a
+pixel are the same for all its channels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEFOCUS = {1: (3, 0.1), 2: (4, 0.5), 3: (6, 0.5), 4: (8, 0.5), 5: (10, 0.5)}
 def gaussian_noise(
     images: Images, seed: int, scale: Range = (0, 15), first_index: int = 0
 ) -> Images:
-    """Add to every pixel a number from a normal distribution with mean 0.
+    """Add a random number from a normal distribution with mean 0 to each pixel.
 
     Args:
         images: uint8, shape (N, H, W, C).
@@ -67,15 +67,15 @@ def gaussian_noise(
 def uniform_noise(
     images: Images, seed: int, value: Range = (-20, 20), first_index: int = 0
 ) -> Images:
-    """Add to every pixel a number from a uniform distribution.
+    """Add a random number from a uniform distribution to each pixel.
 
-    The paper says "Uniform", which imgaug has no class for; this is its ``AddElementwise``.
+    The paper says "Uniform", but imgaug has no such class; this is its ``AddElementwise``.
 
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
-        value: Lowest and highest number to add, drawn anew for each pixel; a single number is
-            added to all.
+        value: Bounds of the number, which is drawn for each pixel; a single number is added to all
+            pixels.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
@@ -87,8 +87,8 @@ def uniform_noise(
     low, high = number_range("value", value, -255, 255)
 
     def add(image: Image, random: Generator) -> Image:
-        part = random.random((*image.shape[:2], 1), dtype=np.float32)
-        return to_uint8(image + (np.float32(low) + np.float32(high - low) * part))
+        fraction = random.random((*image.shape[:2], 1), dtype=np.float32)
+        return to_uint8(image + (np.float32(low) + np.float32(high - low) * fraction))
 
     return each_image(images, seed, first_index, add)
 
@@ -96,12 +96,12 @@ def uniform_noise(
 def salt_and_pepper(
     images: Images, seed: int, p: Range = (0, 0.03), first_index: int = 0
 ) -> Images:
-    """Replace some pixels by greys that are mostly near black or near white.
+    """Replace random pixels by grey values, most of them near black or near white.
 
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
-        p: Probability of a pixel to be replaced, by 255 times a Beta(0.5, 0.5) number.
+        p: Probability that a pixel is replaced, by 255 times a Beta(0.5, 0.5) number.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
@@ -122,12 +122,12 @@ def salt_and_pepper(
 
 
 def dropout(images: Images, seed: int, p: Range = (0, 0.05), first_index: int = 0) -> Images:
-    """Make some pixels black.
+    """Set random pixels to black.
 
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
-        p: Probability of a pixel to become black.
+        p: Probability that a pixel is set to black.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
@@ -148,18 +148,19 @@ def dropout(images: Images, seed: int, p: Range = (0, 0.05), first_index: int = 
 def cutout(
     images: Images, seed: int, size: Range = 0.2, fill: int = 128, first_index: int = 0
 ) -> Images:
-    """Cover one square, whose centre is anywhere in the image, with grey.
+    """Cover a square at a random position with grey.
 
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
-        size: Side of the square as a share of the image's height; what lies outside is cut off.
+        size: Side of the square as a fraction of the image's height; the square is cropped at the
+            borders of the image.
         fill: Value of all channels in the square.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``. Both edges of the square are rounded down, so that its side in pixels is
-        that share rounded down or up.
+        Like ``images``. Both edges of the square are rounded down, so its side in pixels is rounded
+        down or up.
 
     Raises:
         ValueError: An argument is out of range.
@@ -183,13 +184,13 @@ def affine_shear(
     y: Range = (-10, 10),
     first_index: int = 0,
 ) -> Images:
-    """Shear along both axes about the centre; what comes in from outside is black.
+    """Shear along both axes about the centre; pixels from outside of the image are black.
 
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
         x: Angle in degrees by which vertical lines lean.
-        y: Angle in degrees by which horizontal lines lean; this is done first.
+        y: Angle in degrees by which horizontal lines lean; this shear comes first.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
@@ -214,19 +215,20 @@ def jigsaw(
     max_steps: int = 1,
     first_index: int = 0,
 ) -> Images:
-    """Cut into cells and let neighbours change places.
+    """Cut the image into cells and swap neighbouring cells at random.
 
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
-        rows: Rows of cells.
-        columns: Columns of cells.
-        max_steps: How often a cell may change places; each has 0 to ``max_steps`` steps.
+        rows: Number of rows of cells.
+        columns: Number of columns of cells.
+        max_steps: Maximum number of swaps at each position; the number is drawn from
+            0..``max_steps``.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``. Where the cells do not divide the image evenly, it is cut with a black
-        border around it, which is cut off again afterwards.
+        Like ``images``. If the cells do not divide the image evenly, it is padded with black, and
+        the result is cropped.
 
     Raises:
         ValueError: An argument is out of range.
@@ -253,16 +255,17 @@ def hue_saturation(
     Args:
         images: uint8, RGB, shape (N, H, W, 3).
         seed: Whole number of at least 0.
-        hue: Whole numbers, 255 a full circle; in steps of 2 degrees, towards zero. Grey pixels have
-            hue 0 (red), so that more saturation colours them.
-        saturation: Whole numbers, 255 from grey to a pure colour; the sum is clipped.
+        hue: Whole numbers, where 255 is a full circle; rounded towards zero to steps of 2 degrees.
+            Grey pixels have hue 0 (red), so more saturation colours them.
+        saturation: Whole numbers, where 255 is the difference of grey and a pure colour; the sum is
+            clipped.
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
         Like ``images``, rounded.
 
     Raises:
-        ValueError: An argument is out of range, or the images have no three channels.
+        ValueError: An argument is out of range, or the images do not have three channels.
     """
     hues = whole_range("hue", hue, -255, 255)
     saturations = whole_range("saturation", saturation, -255, 255)
@@ -284,7 +287,7 @@ def hue_saturation(
 def defocus_blur(
     images: Images, seed: int, severity: Range = (1, 5), first_index: int = 0
 ) -> Images:
-    """Blur as a lens out of focus does: every point becomes a disc.
+    """Blur as a lens that is out of focus: every point becomes a disc.
 
     Args:
         images: uint8, shape (N, H, W, C).
@@ -294,7 +297,7 @@ def defocus_blur(
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``, rounded. At its border an image continues mirrored.
+        Like ``images``, rounded. Images are padded by reflection.
 
     Raises:
         ValueError: An argument is out of range.
@@ -329,7 +332,8 @@ def corrupt(images: Images, name: str, seed: int, **parameters: Any) -> Images:
         images: uint8, shape (N, H, W, C), a numpy array or a torch tensor.
         name: One of ``CORRUPTIONS``.
         seed: Whole number of at least 0.
-        parameters: Those of the corruption, instead of its defaults, and ``first_index``.
+        parameters: Parameters of the corruption that differ from its defaults, and
+            ``first_index``.
 
     Returns:
         Like ``images``.
@@ -343,13 +347,13 @@ def corrupt(images: Images, name: str, seed: int, **parameters: Any) -> Images:
 def _chosen_pixels(
     image: Image, random: Generator, shares: tuple[float, float]
 ) -> NDArray[np.bool_]:
-    """Return which pixels are drawn, each with a probability drawn from ``shares``."""
+    """Return a random mask of pixels, with a probability that is drawn from ``shares``."""
     probability = random.uniform(*shares)
     return random.random(image.shape[:2], dtype=np.float32) < probability
 
 
 def _around(random: Generator, size: int, half: float) -> slice:
-    """Return the pixels at most ``half`` away from a random point on a side of an image."""
+    """Return the pixels within ``half`` of a random point in 0..``size``, cropped at 0."""
     centre = random.uniform(0, size)
     return slice(max(int(np.floor(centre - half)), 0), int(np.floor(centre + half)))
 

@@ -1,4 +1,4 @@
-"""Galleries: chosen queries and their nearest neighbours as one image, right and wrong marked.
+"""Galleries: an image of queries and their nearest neighbours, with correct ones marked.
 
 As in "Classification is a Strong Baseline for Deep Metric Learning" (NormSoftmax), figure 1.
 """
@@ -21,9 +21,10 @@ from pml_extensions.evaluation._image_batches import check_images
 from pml_extensions.evaluation._inputs import integers, matrix, tensor
 from pml_extensions.functional import directions
 
-#: Frames: the query's, right neighbours', wrong ones' (dashed, for who confuses green and red).
+#: Colours of the frames of queries, correct and wrong neighbours. Those of wrong ones are also
+#: dashed, for readers who cannot distinguish green and red.
 QUERY, RIGHT, WRONG = (110, 110, 110), (0, 158, 115), (205, 40, 30)
-#: Images with a shorter side are enlarged by a whole factor.
+#: Images with a shorter side than this are enlarged by an integer factor.
 SMALLEST_SIDE = 96
 
 
@@ -35,26 +36,26 @@ def nearest_neighbours(
     reference: Tensor | ArrayLike | None = None,
     normalize: bool = True,
 ) -> NDArray[np.int64]:
-    """Return the k nearest neighbours of chosen queries by Euclidean distance, nearest first.
+    """Return the k nearest neighbours of some queries by Euclidean distance, nearest first.
 
-    Distances are summed squared differences in float64, so no digits are lost; memory grows with
-    queries x references, because this is meant for some queries, not for a whole data set.
-    References at the same distance rank by index.
+    Distances are computed from differences in float64, which is precise but slow, and memory grows
+    with queries x references: use it for some queries, not for a whole data set. References at the
+    same distance rank by index.
 
     Args:
         embeddings: Shape (N, D).
         queries: Indices of the queries in ``embeddings``, shape (Q,).
         k: Number of neighbours.
-        reference: What is searched, shape (M, D). None: ``embeddings``, where a query is not its
-            own neighbour (by its index: duplicates of it are).
-        normalize: Scale embeddings to unit length first, which ranks by cosine.
+        reference: References, shape (M, D). None: ``embeddings``, where a query is excluded from
+            its own neighbours by its index (duplicates of it are not).
+        normalize: Scale embeddings to unit length first, which ranks by cosine similarity.
 
     Returns:
-        Indices in ``reference``, or in ``embeddings`` without one, shape (Q, k).
+        Indices into ``reference`` (without it, into ``embeddings``), shape (Q, k).
 
     Raises:
-        ValueError: Shapes do not fit, an embedding is not finite, an index is out of range, or
-            there are fewer than k references.
+        ValueError: A shape is wrong, an embedding is not finite, an index is out of range, or there
+            are fewer than k references.
     """
     vectors = matrix(embeddings, "embeddings")
     references = vectors if reference is None else matrix(reference, "reference")
@@ -72,14 +73,14 @@ def nearest_neighbours(
 
 
 def _search(queries: Tensor, own: Tensor, references: Tensor, k: int, normalize: bool) -> Tensor:
-    """Return the k nearest references of each query; ``own`` is the one that is left out."""
+    """Return the k nearest references of each query, without reference number ``own``."""
     x, y = queries.double(), references.to(queries.device, torch.float64)
     if normalize:
         x, y = directions(x), directions(y)
-    # Not by a matrix product, which may give duplicates distances that differ.
+    # Not by a matrix product, which may give different distances for duplicates.
     distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
     is_own = torch.arange(len(y), device=own.device) == own.unsqueeze(1)
-    # A stable sort leaves equal distances in order of index.
+    # A stable sort keeps equal distances in order of index.
     return distances.masked_fill(is_own, torch.inf).argsort(dim=1, stable=True)[:, :k]
 
 
@@ -93,24 +94,24 @@ def retrieval_gallery(
 ) -> NDArray[np.uint8]:
     """Draw a row for each query: the query, a gap, and its neighbours, nearest first.
 
-    A neighbour of the query's class has a solid green frame, any other one a dashed red one, the
-    query a grey one.
+    Neighbours of the query's class have solid green frames, others dashed red ones, and queries
+    grey ones.
 
     Args:
         images: uint8, RGB or grey, shape (N, H, W, 3) or (N, H, W, 1).
-        neighbours: Indices of each query's neighbours, shape (Q, K), as ``nearest_neighbours``
-            returns them.
-        labels: Integer class of each image, shape (N,).
+        neighbours: Indices of each query's neighbours, shape (Q, K), from ``nearest_neighbours``.
+        labels: Integer label of each image, shape (N,).
         queries: Indices of the queries in ``images``, shape (Q,).
-        reference_images: What ``neighbours`` counts in, if not ``images``; of the same H and W.
-        reference_labels: Their classes, shape (M,).
+        reference_images: Images that ``neighbours`` indexes, with the same H and W; None:
+            ``images``.
+        reference_labels: Labels of the reference images, shape (M,).
 
     Returns:
-        One RGB image on white, uint8, shape (height, width, 3). Images with a side below 96 pixels
-        are enlarged by a whole factor.
+        An RGB image on white, uint8, shape (height, width, 3). Images with a side below 96 pixels
+        are enlarged by an integer factor.
 
     Raises:
-        ValueError: Shapes do not fit or an index is out of range.
+        ValueError: A shape is wrong or an index is out of range.
     """
     classes = _classes("images", images, "labels", labels)
     if (reference_images is None) != (reference_labels is None):
@@ -130,28 +131,28 @@ def retrieval_gallery(
     nearest = _indices("neighbours", neighbours, len(reference_images), ndim=2)
     if len(nearest) != len(rows):
         raise ValueError(f"there are {len(rows)} queries, but {len(nearest)} rows of neighbours.")
-    right = reference_classes[nearest] == classes[rows].unsqueeze(1)
+    is_correct = reference_classes[nearest] == classes[rows].unsqueeze(1)
     return _grid(
         [_picture(images[int(query)]) for query in rows],
         [[_picture(reference_images[int(i)]) for i in row] for row in nearest],
-        right.tolist(),
+        is_correct.tolist(),
     )
 
 
 def _grid(
     queries: list[NDArray[np.uint8]],
     neighbours: list[list[NDArray[np.uint8]]],
-    right: list[list[bool]],
+    is_correct: list[list[bool]],
 ) -> NDArray[np.uint8]:
-    """Lay out pictures of one size, shape (H, W, 3), in framed cells on white."""
+    """Arrange pictures of equal shape (H, W, 3) in rows of framed cells on white."""
     line = max(2, round(min(queries[0].shape[:2]) / 32))
     cells = [
         [_framed(query, QUERY, line, dashed=False)]
         + [
-            _framed(picture, RIGHT if is_right else WRONG, line, dashed=not is_right)
-            for picture, is_right in zip(*row, strict=True)
+            _framed(picture, RIGHT if correct else WRONG, line, dashed=not correct)
+            for picture, correct in zip(*row, strict=True)
         ]
-        for query, *row in zip(queries, neighbours, right, strict=True)
+        for query, *row in zip(queries, neighbours, is_correct, strict=True)
     ]
     (height, width, _), gap = cells[0][0].shape, 3 * line
     # The first gap after a query is twice as wide.
@@ -167,7 +168,7 @@ def _grid(
 def _framed(
     picture: NDArray[np.uint8], colour: tuple[int, int, int], line: int, dashed: bool
 ) -> NDArray[np.uint8]:
-    """Return the picture in white in a frame, shape (H + 4 line, W + 4 line, 3)."""
+    """Return the picture with a white margin and a frame, shape (H + 4 line, W + 4 line, 3)."""
     height, width = picture.shape[0] + 4 * line, picture.shape[1] + 4 * line
     drawn = _dashes(height, line, dashed)[:, None], _dashes(width, line, dashed)
     framed = np.full((height, width, 3), 255, np.uint8)
@@ -181,20 +182,20 @@ def _framed(
 
 
 def _dashes(length: int, line: int, dashed: bool) -> NDArray[np.bool_]:
-    """Return where a side of a frame is drawn: at both ends, and between them in dashes."""
+    """Return which pixels of a side of a frame are drawn: dashes, with one at each end."""
     count = 2 * max(1, round(length / (8 * line))) + 1 if dashed else 1
     return np.arange(length) * count // length % 2 == 0
 
 
 def save_gallery(path: str | os.PathLike[str], grid: NDArray[np.uint8]) -> None:
-    """Write an image as PNG, under a temporary name until it is whole.
+    """Write an image as PNG, atomically: to a temporary file that is then renamed.
 
     Args:
-        path: File to write, ``.png``; missing parent folders are made.
+        path: File to write, ``.png``; missing parent folders are created.
         grid: uint8, shape (height, width, 3).
 
     Raises:
-        ValueError: The name does not end in ``.png``, or ``grid`` is no such image.
+        ValueError: The name does not end in ``.png``, or the dtype or shape of ``grid`` is wrong.
         ImportError: Pillow is not installed.
     """
     target = Path(path)
@@ -220,7 +221,7 @@ def save_gallery(path: str | os.PathLike[str], grid: NDArray[np.uint8]) -> None:
 
 
 def _picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
-    """Return an image (H, W, C) as RGB, with sides of at least ``SMALLEST_SIDE``."""
+    """Return an image (H, W, C) as RGB, enlarged to sides of at least ``SMALLEST_SIDE``."""
     pixels = image.cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
     factor = -(-SMALLEST_SIDE // min(pixels.shape[:2]))
     pixels = pixels.repeat(factor, axis=0).repeat(factor, axis=1)
@@ -230,7 +231,7 @@ def _picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
 def _classes(
     name: str, images: NDArray[np.uint8] | Tensor, labels_name: str, labels: Tensor | ArrayLike
 ) -> Tensor:
-    """Return the labels of images that are fit to be drawn."""
+    """Check images and their labels, and return the labels as int64 on the CPU."""
     check_images(name, images)
     if images.shape[3] not in (1, 3):
         raise ValueError(f"{name} must have 1 or 3 channels, but have {images.shape[3]}.")
@@ -244,7 +245,7 @@ def _classes(
 
 
 def _indices(name: str, values: Tensor | ArrayLike, size: int, ndim: int) -> Tensor:
-    """Return indices below ``size`` as int64 on the CPU."""
+    """Check that ``values`` are indices below ``size``, and return them as int64 on the CPU."""
     indices = tensor(values, name).cpu()
     if indices.ndim != ndim or indices.numel() == 0:
         shape = "(Q,)" if ndim == 1 else "(Q, K)"

@@ -1,4 +1,4 @@
-"""Exact retrieval metrics of any number of embeddings, in one pass."""
+"""Exact retrieval metrics for any number of embeddings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pml_extensions.evaluation._scores import Scores, class_means
 from pml_extensions.functional import without_autocast, without_tf32
 
 Average = Literal["queries", "classes"]
-#: The metrics by name; ``recall_at_K`` is named by ``recall_at``.
+#: The names of the metrics; those of ``recall_at_K`` follow from the argument ``recall_at``.
 METRICS = (
     "precision_at_1",
     "r_precision",
@@ -28,11 +28,11 @@ METRICS = (
 
 
 class RetrievalResult(dict[str, float]):
-    """The averages by name, and how many queries they are over.
+    """The averages by name, and the number of queries.
 
     Attributes:
-        num_queries: Queries with a reference of their class.
-        num_lone_queries: Queries without one, which have no metrics and count for no average.
+        num_queries: Number of queries with a reference of their class.
+        num_lone_queries: Number of queries without one, which are left out of all averages.
     """
 
     num_queries: int = 0
@@ -42,8 +42,8 @@ class RetrievalResult(dict[str, float]):
 class RetrievalMetrics:
     """Ranks references by similarity to each query and scores those of the query's class.
 
-    R is the number of references of the query's class, the query itself left out, and
-    ``rank_k`` the place of the k-th best of them:
+    R is the number of references of the query's class, without the query itself, and ``rank_k``
+    the rank of the k-th best of them:
 
     - ``precision_at_1``: 1 if rank_1 is 1
     - ``r_precision``: (1/R) #{k: rank_k <= R}
@@ -52,30 +52,30 @@ class RetrievalMetrics:
     - ``mean_reciprocal_rank``: 1 / rank_1
     - ``recall_at_K``: 1 if rank_1 is at most K
 
-    averaged over queries or, first within each, over classes. The first three are those of "A
-    Metric Learning Reality Check", section 2.3.
+    averaged over queries, or within each class and then over classes. The first three are those of
+    "A Metric Learning Reality Check", section 2.3.
 
     In self-retrieval a query is excluded from its own neighbours by its index, so duplicates of it
-    still count. Queries without any reference of their class have no metrics, but stay references;
-    the result says how many they are. Equally similar references rank by index.
+    still count. Queries without a reference of their class have no metrics, but are still
+    references for others; the result has their number. Equally similar references rank by index.
 
-    Similarities come from tiles of a matrix product (one for both directions in self-retrieval),
-    and ranks from counting who beats the references of the query's class: memory grows with
-    ``chunk_size`` squared and the size of the data, never with queries x references. Few
-    references, and classes of very many, are sorted instead, ``chunk_size`` queries or fewer at a
-    time; then at most 64 MiB of similarities (128 in float64) wait for their other direction.
-    On a GPU all queries that a quarter of its free memory has room for are ranked at a time, fewer
-    where that is too many.
+    Similarities are computed in tiles (in self-retrieval once for both directions), and ranks by
+    counting the references that are more similar than those of the query's class: memory grows with
+    ``chunk_size`` squared and the size of the data, never with queries x references. If there are
+    few references or very large classes, references are sorted instead, for at most ``chunk_size``
+    queries at a time; this keeps at most 64 MiB of similarities (128 in float64) for their other
+    direction. On a GPU the number of queries ranked at a time is chosen to fill a quarter of the
+    free memory, and reduced if memory runs out.
 
     Args:
-        normalize: Scale embeddings to unit length first (cosine). Without it raw vectors are
-            compared by Euclidean distance, in float64, because float32 loses too many digits.
-        chunk_size: Side of the tiles; on a GPU the most queries at a time. None: 1,024, and on a
-            GPU as many as there is room for.
-        metrics: Which of the above, in any order; the last two look further than the first three
-            and take longer.
+        normalize: Scale embeddings to unit length first (cosine similarity). Otherwise raw vectors
+            are ranked by Euclidean distance as in float64, because float32 loses too many digits.
+        chunk_size: Rows and columns of a tile; on a GPU the maximum number of queries ranked at a
+            time. None: 1,024, and on a GPU no maximum.
+        metrics: Names of the above metrics, in any order; the last two need all ranks and take
+            longer.
         recall_at: The K of ``recall_at_K``.
-        average: ``"queries"``, or ``"classes"`` for the mean of the classes' means.
+        average: ``"queries"``, or ``"classes"`` for the mean over classes of class means.
 
     Raises:
         ValueError: An argument is not allowed.
@@ -115,16 +115,16 @@ class RetrievalMetrics:
 
         Args:
             embeddings: Queries, shape (N, D).
-            labels: Integer class of each query, shape (N,); or (N, L) for L levels of labels.
-            reference: What is searched, shape (M, D); None: the queries themselves.
-            reference_labels: Integer class of each reference, shape (M,) or (M, L).
+            labels: Integer label of each query, shape (N,); or (N, L) for L levels of labels.
+            reference: References, shape (M, D); None: the queries themselves.
+            reference_labels: Integer label of each reference, shape (M,) or (M, L).
 
         Returns:
             The averages by name; with L levels each name ends in ``_level0``, ``_level1``, ...
 
         Raises:
-            ValueError: Shapes or types do not fit, an embedding is NaN or infinite, or no query
-                has a reference of its class.
+            ValueError: A shape or dtype is wrong, an embedding is NaN or infinite, or no query has
+                a reference of its class.
         """
         x, refs = self._vectors(embeddings, reference)
         by_level = self._by_level(x, labels, refs, reference_labels)
@@ -148,12 +148,12 @@ class RetrievalMetrics:
         reference: Tensor | ArrayLike | None = None,
         reference_labels: Tensor | ArrayLike | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of each query, in the order given; NaN marks those that have none.
+        """Return the metrics of each query; NaN for queries without a reference of their class.
 
         Arguments and errors are those of calling the object, with one level of labels.
 
         Returns:
-            One array of shape (N,) for each metric.
+            An array of shape (N,) for each metric.
         """
         x, refs = self._vectors(embeddings, reference)
         ((_, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
@@ -171,7 +171,7 @@ class RetrievalMetrics:
         Arguments and errors are those of calling the object, with one level of labels.
 
         Returns:
-            The classes that have any, ascending, and one array of their length for each metric.
+            The labels of these classes, ascending, and an array of the same length for each metric.
         """
         x, refs = self._vectors(embeddings, reference)
         ((own, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
@@ -181,7 +181,7 @@ class RetrievalMetrics:
     def _vectors(
         self, embeddings: Tensor | ArrayLike, reference: Tensor | ArrayLike | None
     ) -> tuple[Tensor, Tensor | None]:
-        # On a GPU whether they are finite is looked at with the result: a look waits for it.
+        # On a GPU finiteness is checked together with the result, to avoid a synchronisation.
         x = _inputs.matrix(embeddings, "embeddings", finite_on_gpu=False)
         if reference is None:
             return x, None
@@ -235,15 +235,16 @@ class RetrievalMetrics:
         includes_query: bool = False,
         nearest: int | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of each query; arguments are tensors that fit each other.
+        """Return the metrics of each query, from arguments that are already checked.
 
         Args:
             x: Queries.
-            labels: Their classes, int64.
+            labels: Labels of the queries, int64.
             refs: References; None: the queries themselves.
-            ref_labels: Their classes, int64.
-            includes_query: The first references are the queries, none of which finds itself.
-            nearest: How many neighbours count; None: all.
+            ref_labels: Labels of the references, int64.
+            includes_query: Whether the first references are the queries, which leave out
+                themselves.
+            nearest: Number of nearest references that count; None: all.
         """
         scores = Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
         retrieval = Retrieval(
@@ -267,5 +268,6 @@ class RetrievalMetrics:
 
 
 def _columns(labels: Tensor | ArrayLike) -> list[Tensor]:
+    """Return the labels of each level."""
     y = _inputs.tensor(labels, "labels")
     return [y] if y.ndim != 2 else list(y.unbind(dim=1))

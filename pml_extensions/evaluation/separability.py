@@ -1,4 +1,4 @@
-"""How far apart classes lie, and how far samples from their proxies."""
+"""Separability of classes, and distances of samples to their proxies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions, paired_distances
 
-# Rows that are held in float64 at a time.
+# Number of rows converted to float64 at a time.
 CHUNK = 4096
 
 
 class ClassSeparability(NamedTuple):
-    """What :func:`class_separability` returns."""
+    """Result of :func:`class_separability`."""
 
     trace_between: float
     trace_within: float
@@ -29,7 +29,7 @@ class ClassSeparability(NamedTuple):
 def class_separability(
     embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, normalize: bool = False
 ) -> ClassSeparability:
-    r"""Return the class separability criterion (CSC): scatter between over scatter within classes.
+    r"""Return the class separability criterion (CSC): between-class over within-class scatter.
 
     With class means :math:`\mu_i`, the mean of all :math:`\mu_0` and class sizes :math:`n_i`,
 
@@ -38,34 +38,35 @@ def class_separability(
         tr\,S_w = \tfrac1n \sum_i \sum_{x \in i} |x - \mu_i|^2, \quad
         CSC = tr\,S_b / tr\,S_w
 
-    (SGSL, AAAI 2023, Eq. 9 and Table 5). Both traces grow with the square of the embeddings'
-    length, the ratio does not. Computed in float64 from class sums, in time and memory of N x D.
+    ("Stop-Gradient Softmax Loss for Deep Metric Learning", Eq. 9 and Table 5). Both traces grow
+    with the squared length of the embeddings, the ratio does not. Computed in float64 from class
+    sums, with time and memory of O(N D).
 
     Args:
         embeddings: Shape (N, D).
-        labels: Integer classes, shape (N,).
+        labels: Integer labels, shape (N,).
         normalize: Scale embeddings to unit length first; then the traces sum to at most 1. The
-            paper does not say; its values only fit raw embeddings.
+            paper does not mention it; its values are only possible for raw embeddings.
 
     Returns:
-        Both traces and their ratio, which is infinite if all samples of each class coincide, and
-        NaN if all samples do.
+        Both traces and their ratio, which is infinite if all samples of each class are equal, and
+        NaN if all samples are equal.
 
     Raises:
-        ValueError: Shapes or types do not fit, or an embedding is NaN or infinite.
+        ValueError: A shape or dtype is wrong, or an embedding is NaN or infinite.
     """
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
     _, class_of, sizes = y.unique(return_inverse=True, return_counts=True)
     means = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
-    # Relative to one sample, so that a common offset costs no digits and equal rows give zero.
-    origin = _wide(x[:1], normalize)
+    # Relative to one sample, so that a common offset costs no precision and equal rows give 0.
+    origin = _float64(x[:1], normalize)
     for rows in _chunks(x):
-        means.index_add_(0, class_of[rows], _wide(x[rows], normalize) - origin)
+        means.index_add_(0, class_of[rows], _float64(x[rows], normalize) - origin)
     centre = means.sum(dim=0) / len(x)
     means /= sizes.unsqueeze(1)
     within = x.new_zeros((), dtype=torch.float64)
     for rows in _chunks(x):
-        within += (_wide(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()
+        within += (_float64(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()
     between = (sizes * (means - centre).square().sum(dim=1)).sum()
     trace_between, trace_within = float(between) / len(x), float(within) / len(x)
     if trace_within > 0:
@@ -78,26 +79,26 @@ def class_separability(
 def average_distance_to_proxy(
     embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, proxies: Tensor | ArrayLike
 ) -> float:
-    r"""Return AvgDTP, the Euclidean distance of embeddings to their proxies, averaged by class.
+    r"""Return the average distance to proxy (AvgDTP), the mean over classes of class means.
 
     .. math::
         \frac1{|C|} \sum_{c \in C} \frac1{|P_c|} \sum_{e \in P_c} |e - p_c|
 
-    ("Realigned Softmax Warping", Eq. 9), where :math:`P_c` are the embeddings of class c. The
-    paper takes training images without augmentation, in eval mode. In float64.
+    ("Realigned Softmax Warping", Eq. 9), where :math:`P_c` are the embeddings of class c and
+    :math:`p_c` is its proxy. The paper uses training images without augmentation, in eval mode.
+    Computed in float64.
 
     Args:
-        embeddings: Shape (N, D), as the loss sees them.
-        labels: Rows of the proxies: integers 0..C-1, shape (N,). Classes without a sample do not
-            count.
+        embeddings: Shape (N, D), as the loss gets them.
+        labels: Labels 0..C-1, which index the proxies, shape (N,). Classes without a sample are
+            left out.
         proxies: Shape (C, D).
 
     Returns:
         The average distance.
 
     Raises:
-        ValueError: Shapes or types do not fit, a value is NaN or infinite, or a label has no
-            proxy.
+        ValueError: A shape or dtype is wrong, a value is NaN or infinite, or a label has no proxy.
     """
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
     p = _inputs.matrix(proxies, "proxies").to(x.device)
@@ -111,7 +112,7 @@ def average_distance_to_proxy(
     return float((sums[present] / sizes[present]).mean())
 
 
-def _wide(rows: Tensor, normalize: bool) -> Tensor:
+def _float64(rows: Tensor, normalize: bool) -> Tensor:
     return directions(rows.double()) if normalize else rows.double()
 
 

@@ -1,4 +1,4 @@
-"""Face verification: is a pair of images of one person? Accuracy by k-fold cross-validation."""
+"""Face verification: whether two images show the same person, by k-fold cross-validation."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pml_extensions._shared.numerics import at_least_float32
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions
 
-#: How pairs are compared: as the insightface package does, or as Realigned Softmax Warping does.
+#: How pairs are compared: as in the insightface package, or as in Realigned Softmax Warping.
 Convention = Literal["insightface", "paper004"]
-# Squared distances of unit vectors end at 4, so the first range holds all of them.
+# Squared distances of unit vectors are at most 4.
 THRESHOLDS = {"insightface": np.arange(0, 4, 0.01), "paper004": np.arange(0, 100, 0.01)}
 
 
 class Verification(NamedTuple):
-    """What :func:`pair_verification` returns: mean and population standard deviation over folds."""
+    """Result of :func:`pair_verification`: mean and population standard deviation over folds."""
 
     accuracy: float
     std: float
@@ -35,12 +35,13 @@ def merge_mirrored(
     mirrored: Tensor | ArrayLike,
     convention: Convention = "insightface",
 ) -> Tensor:
-    """Return one embedding for each image and its mirror image.
+    """Merge the embeddings of each image and its mirror image.
 
     Args:
-        embeddings: Of the images, shape (N, D).
-        mirrored: Of the same images flipped left to right, shape (N, D).
-        convention: ``"insightface"``: the sum at unit length. ``"paper004"``: the mean as it is.
+        embeddings: Embeddings of the images, shape (N, D).
+        mirrored: Embeddings of the same images flipped left to right, shape (N, D).
+        convention: ``"insightface"``: the sum scaled to unit length. ``"paper004"`` (Realigned
+            Softmax Warping): the mean.
 
     Returns:
         Shape (N, D), float64 if the embeddings are and float32 otherwise.
@@ -62,23 +63,25 @@ def pair_verification(
     folds: int = 10,
     convention: Convention = "insightface",
 ) -> Verification:
-    """Return the k-fold accuracy of telling pairs of one person from pairs of two.
+    """Return the k-fold accuracy of classifying pairs as same person or different persons.
 
     Args:
-        embeddings_a: One image of each pair, shape (P, D); see :func:`merge_mirrored`.
-        embeddings_b: The other one, shape (P, D).
-        same: Whether they show one person, booleans or 0 and 1, shape (P,).
-        folds: Number of contiguous folds; the pair lists of LFW and its relatives come in ten.
-        convention: ``"insightface"``: embeddings are scaled to unit length, their squared distance
-            meets thresholds 0, 0.01, ..., 3.99. ``"paper004"`` (Realigned Softmax Warping): raw
-            embeddings, Euclidean distance, thresholds 0, 0.01, ..., 99.99.
+        embeddings_a: Embedding of the first image of each pair, shape (P, D); see
+            :func:`merge_mirrored`.
+        embeddings_b: Embedding of the second image of each pair, shape (P, D).
+        same: Whether a pair shows the same person, booleans or 0 and 1, shape (P,).
+        folds: Number of contiguous folds; the pair lists of LFW and similar data sets have ten.
+        convention: ``"insightface"``: squared distance of unit-length embeddings, thresholds 0,
+            0.01, ..., 3.99. ``"paper004"`` (Realigned Softmax Warping): Euclidean distance of raw
+            embeddings, thresholds 0, 0.01, ..., 99.99.
 
     Returns:
-        Accuracy, standard deviation and what each fold gave, see :func:`verification_accuracy`.
+        Mean accuracy, its standard deviation, and accuracy and threshold of each fold, see
+        :func:`verification_accuracy`.
 
     Raises:
         ValueError: Shapes differ, a value is NaN or infinite, there is no such convention, there
-            are fewer pairs than folds, or all pairs are of one kind.
+            are fewer pairs than folds, or all pairs are the same or all are different.
     """
     _convention(convention)
     a, b = _two_matrices(embeddings_a, embeddings_b, "embeddings_a", "embeddings_b")
@@ -98,22 +101,22 @@ def verification_accuracy(
 ) -> Verification:
     """Return the k-fold accuracy of the rule "same if distance < threshold".
 
-    Pairs are cut into contiguous folds, not shuffled, the first ones longer by one if need be. Each
-    fold is scored with the threshold that is most accurate on all others, the smallest of equally
-    good ones.
+    Pairs are split into contiguous folds without shuffling; if sizes differ, the first folds are
+    longer by one. Each fold is scored with the threshold that is most accurate on all other folds
+    (the smallest of equally accurate ones).
 
     Args:
         distances: Shape (P,).
-        same: Whether a pair shows one person, booleans or 0 and 1, shape (P,).
-        thresholds: What may be chosen, ascending, shape (T,).
-        folds: At least 2, at most P.
+        same: Whether a pair shows the same person, booleans or 0 and 1, shape (P,).
+        thresholds: Candidate thresholds, ascending, shape (T,).
+        folds: Number of folds, at least 2 and at most P.
 
     Returns:
         Mean accuracy, its population standard deviation, accuracy and threshold of each fold.
 
     Raises:
-        ValueError: Shapes or types do not fit, a distance is NaN or infinite, there are fewer pairs
-            than folds, or all pairs are of one kind.
+        ValueError: A shape or dtype is wrong, a distance is NaN or infinite, there are fewer pairs
+            than folds, or all pairs are the same or all are different.
     """
     d = _vector(distances, "distances")
     is_same = _same(same, len(d))
@@ -123,13 +126,13 @@ def verification_accuracy(
     folds = checks.positive_integer("folds", folds)
     if not 2 <= folds <= len(d):
         raise ValueError(f"folds must be 2 to {len(d)}, the number of pairs, but got {folds=}.")
-    # From the first threshold above its distance on, a pair is called the same.
+    # A pair is predicted to be the same from the first threshold above its distance on.
     first = np.searchsorted(limits, d, side="right")
     parts = np.array_split(np.arange(len(d)), folds)
     gains = np.stack([_gains(first[rows], is_same[rows], len(limits)) for rows in parts])
     best = (gains.sum(axis=0) - gains).argmax(axis=1)
-    right = gains[np.arange(folds), best] + [np.sum(~is_same[rows]) for rows in parts]
-    accuracies = right / [len(rows) for rows in parts]
+    correct = gains[np.arange(folds), best] + [np.sum(~is_same[rows]) for rows in parts]
+    accuracies = correct / [len(rows) for rows in parts]
     return Verification(
         float(accuracies.mean()),
         float(accuracies.std()),
@@ -141,7 +144,7 @@ def verification_accuracy(
 def _gains(
     first: NDArray[np.int64], is_same: NDArray[np.bool_], thresholds: int
 ) -> NDArray[np.int64]:
-    """Return how many more pairs each threshold gets right than calling all pairs different."""
+    """Return how many more pairs each threshold gets right than predicting "different" for all."""
     gains = np.zeros(thresholds + 1, dtype=np.int64)
     np.add.at(gains, first, np.where(is_same, 1, -1))
     return gains[:thresholds].cumsum()
@@ -154,7 +157,7 @@ def _convention(convention: str) -> None:
 def _two_matrices(
     a: Tensor | ArrayLike, b: Tensor | ArrayLike, a_name: str, b_name: str
 ) -> tuple[Tensor, Tensor]:
-    """Return both as matrices of the same shape and device, at least float32."""
+    """Check both, and return them as matrices on the same device, at least float32."""
     x = at_least_float32(_inputs.matrix(a, a_name))
     y = at_least_float32(_inputs.matrix(b, b_name))
     if x.shape != y.shape:
@@ -176,12 +179,12 @@ def _same(same: Tensor | ArrayLike, pairs: int) -> NDArray[np.bool_]:
     values = _inputs.integers(same, "same").cpu().numpy()
     if len(values) != pairs:
         raise ValueError(f"same must have shape ({pairs},), one a pair, but got {values.shape}.")
-    kinds = set(np.unique(values).tolist())
-    if not kinds <= {0, 1}:
-        raise ValueError(f"same must be booleans or 0 and 1, but holds {min(kinds - {0, 1})}.")
-    if len(kinds) == 1:
+    unique = set(np.unique(values).tolist())
+    if not unique <= {0, 1}:
+        raise ValueError(f"same must be booleans or 0 and 1, but holds {min(unique - {0, 1})}.")
+    if len(unique) == 1:
         raise ValueError(
-            "same must hold both kinds of pairs, because a rule that always says the same is "
-            "perfect on one kind."
+            "same must hold both kinds of pairs, because with one kind a constant prediction is "
+            "perfect."
         )
     return values.astype(bool)

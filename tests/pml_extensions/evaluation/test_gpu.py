@@ -110,7 +110,7 @@ def test_more_strips_are_no_more_waits(simulated_gpu: Device) -> None:
         counted(RetrievalMetrics(chunk_size=size), x, labels, simulated_gpu) for size in (5000, 500)
     )
     assert one[1] == ten[1]
-    assert (ten[0] - one[0]) / 9 <= 70, "60,502 items are 14 strips"
+    assert (ten[0] - one[0]) / 9 <= 70, "60,502 items are 14 chunks"
 
 
 #: Classes of 1,500 items that are sorted, since so large ones have ties, and that are not.

@@ -97,7 +97,9 @@ def test_bad_labels(labels: Any, message: str) -> None:
 def test_a_refused_name_comes_with_what_to_write() -> None:
     with pytest.raises(ValueError, match=r"recall_at=\(10\b"):
         RetrievalMetrics(metrics=("recall_at_10",))
-    with pytest.raises(ValueError, match=r"labels must be .*numpy\.unique\(texts, return_inverse"):
+    with pytest.raises(
+        ValueError, match=r"labels must be .*numpy\.unique\(strings, return_inverse"
+    ):
         RetrievalMetrics()(GOOD, ["a", "a"])
 
 
