@@ -19,7 +19,6 @@ from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, jud
 from reality_check.registry.pack import campaign_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
-from reality_check.report.sections.untrained import not_above_untrained
 from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import counted, listed, p_text, true_minus
 from reality_check.statistics import CONFIDENCE
@@ -144,6 +143,8 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
 
 def _verdicts(campaign: Campaign) -> list[tuple[str, str]]:
     """Return the verdict of each claim, in a word or two and with the numbers."""
+    from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
+
     locked, results = campaign.experiment, collect(campaign)
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)

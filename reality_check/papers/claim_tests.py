@@ -37,7 +37,6 @@ from typing import Literal
 from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
-from reality_check.report.sections.untrained import not_above_untrained
 from reality_check.report.summary import Evidence, Summary
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
@@ -114,6 +113,8 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     Returns:
         In the order of the claims.
     """
+    from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
+
     summary = Summary(results)
     no_better = not_above_untrained(summary)
     comparisons = [

@@ -70,7 +70,7 @@ def test_the_state_of_a_perceptron_says_what_it_is_of() -> None:
     assert options["layers"] == 2
     for saved in (state, {**state, "_extra_state": options}):  # older files hold the options
         MLPEmbedder(6, 3, layers=2, hidden_size=5).load_state_dict(saved)
-    with pytest.raises(ValueError, match=r"state of a perceptron of .* not .*layer_norm"):
+    with pytest.raises(ValueError, match=r"state of a perceptron with .* not .*layer_norm"):
         MLPEmbedder(6, 3, 2, 5, "layer_norm").load_state_dict(state, strict=False)
 
 

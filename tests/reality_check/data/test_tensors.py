@@ -61,7 +61,7 @@ def test_a_memory_mapped_array_is_neither_copied_nor_written(tmp_path) -> None:
     np.save(tmp_path / "x.npy", np.ones((6, 3), np.float16))
     mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
     store = TensorStore(make(mapped).subset([1, 2]).samples, CPU)
-    assert store._placed.tensor.data_ptr() == mapped.ctypes.data
+    assert store._samples.tensor.data_ptr() == mapped.ctypes.data
     store.batch(np.array([0])).fill_(7)
     assert (mapped == 1).all()
 

@@ -271,7 +271,7 @@ def test_two_processes_fetch_it_once(tmp_path: Path, server: Server) -> None:
 def test_without_locks_two_do_not_write_one_file(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_locks, "_lock_or_wait", lambda *_: False)
+    monkeypatch.setattr(_locks, "_lock", lambda *_: False)
     (tmp_path / "x.bin.part").write_bytes(b"what another process is writing")
     assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
     assert names(tmp_path) == ["x.bin", "x.bin.part"]
