@@ -37,13 +37,6 @@ from reality_check.utils.environment import split_versions
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 
-#: What a trial has in the storage as in the report.
-_SAME_IN_BOTH = (
-    *("trial_index", "state", "fold_values", "fold_epochs", "cut_short", "diverged"),
-    *("seconds", "curves"),
-)
-
-
 def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     """Read everything recorded so far. The experiment need not be finished.
 
@@ -192,10 +185,19 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
         TrialRecord(
             method=method,
             stage=stage,
-            params=study.params_of(index) or dict(trial.params),
-            attempts=attempts[index],
+            trial_index=index,
+            state=trial.state,
             value=worst if trial.value == DIVERGED else trial.value,
-            **{name: getattr(trial, name) for name in _SAME_IN_BOTH},
+            params=study.params_of(index) or dict(trial.params),
+            fold_values=tuple(trial.fold_values),
+            fold_epochs=tuple(trial.fold_epochs),
+            cut_short=tuple(map(tuple, trial.cut_short)),
+            diverged=trial.diverged,
+            seconds=trial.seconds,
+            attempts=attempts[index],
+            curves=tuple(
+                tuple((int(epoch), float(value)) for epoch, value in c) for c in trial.curves
+            ),
         )
         for index, trial in sorted(latest.items())
     )
