@@ -49,7 +49,7 @@ def test_every_network_computes_in_the_precision_that_is_asked_for(
     assert switches() == before
 
     facts = dict(collect(campaign).facts)
-    assert facts["GPU settings"] == "contrastive: plain"
+    assert facts["GPU settings"] == "plain"
     words = facts["GPU"].split(", ")
     assert words[0] == torch.cuda.get_device_name()
     assert [word.split()[0] for word in words[1:4]] == ["driver", "CUDA", "cuDNN"]
