@@ -67,5 +67,5 @@ def test_the_report_names_the_settings_and_what_did_not_come_to_pass(make: Made)
     campaign = make(device="cuda", protocol=protocol, methods=methods)
     campaign.work()
     assert dict(collect(campaign).facts)["GPU settings"] == (
-        "contrastive: CUDA graph, channels_last; no CUDA graph, since the step waits for the GPU"
+        "CUDA graph, channels_last; no CUDA graph, since the step waits for the GPU"
     )

@@ -114,8 +114,7 @@ def test_processes_of_one_network_have_a_gpu_each(monkeypatch: pytest.MonkeyPatc
         assert (strategy.rank, strategy.size, begun) == (1, 2, ["cpu:gloo,cuda:nccl"])
         assert torch.ones(1, device="cuda").device.index == 1
         assert pick_device("cuda") == torch.device("cuda", 1)
-        with pytest.raises(UsageError, match="is one GPU"):
-            pick_device("cuda:0")
+        assert pick_device("cuda:0") == torch.device("cuda", 1)
     finally:
         torch.cuda.set_device(before)
 
