@@ -97,5 +97,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    np.seterr(all="raise")
-    main()
+    with np.errstate(all="raise"):
+        main()
