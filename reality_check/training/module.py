@@ -137,8 +137,9 @@ class TrainingModule:
             "loss": self.loss,
             "miner": self.miner,
         }
+        # In float32 on an H100, gradients of resnet18 differ by 1.1e-4 between both ways.
         exact = self.training.autocast == "none" and not self.training.tf32
-        captured = CapturedStep(self._set_gradients, parts, self.device, 1e-4 if exact else 1e-2)
+        captured = CapturedStep(self._set_gradients, parts, self.device, 1e-3 if exact else 1e-2)
         if self.scheduled:
             captured.give_up("the method changes values of the loss during the training")
         elif self.strategy.size > 1:
