@@ -105,8 +105,9 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
     Args:
         sources: of one group of :func:`groups`.
     """
+    folders = tuple(_folder(source) for source in sources)
     if len(sources) == 1:
-        return sources[0].results
+        return dataclasses.replace(sources[0].results, folders=folders)
     members = _members(sources)
     parts = [_renamed(member) for member in members]
     first, name = parts[0], " + ".join(dict.fromkeys(part.name for part in parts))
@@ -123,7 +124,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         queries=_queries(members),
         costs=tuple(cost for part in parts for cost in part.costs),
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
-        folders=tuple(describe(source) for source in sources),
+        folders=folders,
     )
 
 
@@ -400,7 +401,7 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
     return QueryScores(first.labels, first.class_names, load)
 
 
-def describe(source: Source) -> Folder:
+def _folder(source: Source) -> Folder:
     """Return what a report says of an output folder."""
     results = source.results
     return Folder(
