@@ -7,6 +7,7 @@ protocol. Methods may differ in anything; so may the seed, the storage and the m
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -287,12 +288,11 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
     """
     runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
-        own: dict[tuple[str, str, int], list[tuple[str, float]]] = {}
-        for row in source.results.baselines:
-            run = (row.method, row.category, row.reproduction)
-            own.setdefault(run, []).append((row.metric, row.value))
-        for (method, category, _), values in own.items():
-            runs.setdefault((method, category), {})[tuple(values)] = None
+        for (method, category, _), rows in itertools.groupby(
+            source.results.baselines, lambda row: (row.method, row.category, row.reproduction)
+        ):
+            values = tuple((row.metric, row.value) for row in rows)
+            runs.setdefault((method, category), {})[values] = None
     name = sources[0].results.name
     return tuple(
         ResultRow(name, method, category, number, metric, value)
