@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -383,22 +384,17 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
     first = next((queries for _, queries in every if queries is not None), None)
     if first is None:
         return None
-    origins: dict[tuple[str, int], tuple[QueryScores, str, int]] = {}
+    loads: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
     for member, queries in every:
-        if queries is None or queries.class_names != first.class_names:
-            continue
-        if np.array_equal(queries.labels, first.labels):
+        if (
+            queries is not None
+            and queries.class_names == first.class_names
+            and np.array_equal(queries.labels, first.labels)
+        ):
             for row in member.source.results.rows:
-                run = (member.names[row.method], row.reproduction + member.first_run)
-                origins[run] = (queries, row.method, row.reproduction)
-
-    def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
-        if (method, reproduction) not in origins:
-            return None
-        queries, name, number = origins[method, reproduction]
-        return queries.load(name, category, number)
-
-    return QueryScores(first.labels, first.class_names, load)
+                run = member.names[row.method], row.category, row.reproduction + member.first_run
+                loads[run] = partial(queries.load, row.method, row.category, row.reproduction)
+    return QueryScores(first.labels, first.class_names, lambda *run: loads.get(run, lambda: None)())
 
 
 def _folder(source: Source) -> Folder:

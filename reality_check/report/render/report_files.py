@@ -13,8 +13,9 @@ from pathlib import Path
 
 from reality_check.utils.errors import UsageError
 
-_PAGES = ("report.html", "report.md")
-_NUMBERS = (
+_FILES = (
+    "report.html",
+    "report.md",
     "results.csv",
     "trials.csv",
     "baselines.csv",
@@ -55,7 +56,7 @@ def _own(folder: Path) -> list[Path]:
     if b'"schema": "reality-check-summary"' not in summary.read_bytes()[:200]:
         return []
     drawn = (path for path in (folder / "figures").glob("*") if _FIGURE.fullmatch(path.name))
-    named = (folder / name for name in (*_PAGES, *_NUMBERS))
+    named = (folder / name for name in _FILES)
     return [path for path in (*named, *drawn) if path.is_file()]
 
 
