@@ -93,8 +93,9 @@ def _curse(method: MethodResults) -> Curse | None:
         for run in sound_reproductions(method)
         if run.retrained is None or (run.search, run.retrained) == (best.search, best.trial_index)
     )
-    gap = t_interval([best.value - value for value in again]) if again else None
-    return gap and (method, best.value, gap, again)
+    if not again:
+        return None
+    return method, best.value, t_interval([best.value - value for value in again]), again
 
 
 def _table(curses: list[Curse], metric: Metric) -> PlainTable:
