@@ -110,7 +110,7 @@ def budget_curve(
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:
     """Return the share of all subsets whose winner was not retrained."""
     values, scores = _arrays(validation, tests)
-    return float(_shares(values, budget)[np.isnan(scores)].sum())
+    return float(_chances(values, budget)[np.isnan(scores)].sum())
 
 
 def subset_shares(
@@ -121,7 +121,7 @@ def subset_shares(
     The estimate is the sum of their test scores times these; so it is for the score of one query.
     """
     values, scores = _arrays(validation, tests)
-    chances = _shares(values, budget)
+    chances = _chances(values, budget)
     total = chances[~np.isnan(scores)].sum()
     return {trial: float(chances[trial] / total) for trial in tests}
 
@@ -160,36 +160,19 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
         trial is left, or fewer than N trials are.
     """
     trials = validation.shape[-1]
-    known = ~np.isnan(tests)
-    won = np.stack([np.where(known, tests, 0.0), known])  # scores, and what they weigh
-    lower = validation[..., None, :] < validation[..., None]  # [i, j]: trial j is below trial i
-    below, up_to = lower.sum(-1), trials - lower.sum(-2)
-    chances = _chances(below, up_to, subset_weights(trials, budget))
+    order = np.argsort(validation, axis=-1, kind="stable")
+    ranked = np.take_along_axis(validation, order, -1)
+    scores = np.take_along_axis(tests, order, -1)
+    known = ~np.isnan(scores)
+    ties = _Ties(ranked)
+    whole = subset_weights(trials, budget)
     smaller = subset_weights(trials - 1, budget) if budget < trials else np.full(trials - 1, np.nan)
-    not_higher = ~np.swapaxes(lower, -1, -2)
-    without = _chances(below[..., None] - lower, up_to[..., None] - not_higher, smaller)
-    without[..., np.arange(trials), np.arange(trials)] = 0.0  # the deleted one
+    parts = [ties.won(np.where(known, s, 0.0), whole, smaller) for s in (scores, 1.0)]
     with np.errstate(invalid="ignore", divide="ignore"):
-        estimate, deleted = (
-            scores / weight
-            for scores, weight in (
-                (won * chances).sum(-1),
-                (won[..., None, :] @ without)[..., 0, :],
-            )
-        )
+        estimate, ranked_deleted = (a / b for a, b in zip(*parts, strict=True))
+    deleted = np.empty_like(ranked_deleted)
+    np.put_along_axis(deleted, order, ranked_deleted, -1)
     return estimate, deleted
-
-
-def _chances(below: NDArray[np.int64], up_to: NDArray[np.int64], weights: Array) -> Array:
-    """Return how likely trials are to win a subset: the mean weight of the ranks that they share.
-
-    Args:
-        below: how many trials have a lower validation score.
-        up_to: how many have none that is higher, the trial itself too.
-        weights: by rank, see :func:`subset_weights`.
-    """
-    cumulated = np.concatenate([[0.0], np.cumsum(weights)])
-    return np.asarray((cumulated[up_to] - cumulated[below]) / np.maximum(up_to - below, 1))
 
 
 def jackknife_error(deleted: Array) -> Array:
@@ -209,11 +192,64 @@ def subset_degrees(trials: int, budget: int) -> float:
     return 1 / float((subset_weights(trials, budget) ** 2).sum()) - 1
 
 
-def _shares(values: Array, budget: int) -> Array:
-    """Return how likely each trial is to win a subset."""
-    ranked = np.sort(values)
-    below, up_to = (np.searchsorted(ranked, values, side) for side in ("left", "right"))
-    return _chances(below, up_to, subset_weights(len(values), budget))
+class _Ties:
+    """Trials sorted by validation, in groups of equal values.
+
+    Within a group the mean over all orders gives every trial the mean of the group's weights.
+    """
+
+    def __init__(self, ranked: Array) -> None:
+        trials = ranked.shape[-1]
+        positions = np.broadcast_to(np.arange(trials), ranked.shape)
+        differs = ranked[..., 1:] != ranked[..., :-1]
+        edge = np.ones((*ranked.shape[:-1], 1), dtype=bool)
+        starts = np.where(np.concatenate([edge, differs], -1), positions, 0)
+        ends = np.where(np.concatenate([differs, edge], -1), positions + 1, trials)
+        self.start = np.maximum.accumulate(starts, axis=-1)
+        self.end = np.flip(np.minimum.accumulate(np.flip(ends, -1), axis=-1), -1)
+        self.size = self.end - self.start
+
+    def sums(self, values: Array) -> Array:
+        """Return for each position the sum of the values of its group."""
+        total = _cumulated(values)
+        return self._at(total, self.end) - self._at(total, self.start)
+
+    def won(self, values: Array, whole: Array, smaller: Array) -> tuple[Array, Array]:
+        """Return the sum of values times chances to win, with all trials and without each.
+
+        Args:
+            values: shape (..., T), sorted by validation.
+            whole: shape (T,), weights by rank of all T trials.
+            smaller: shape (T - 1,), those of T - 1.
+        """
+        group = self.sums(values)
+        mean = group / self.size
+        below = self._at(_cumulated(mean * np.append(smaller, 0.0)), self.start)
+        above = _cumulated(mean * np.insert(smaller, 0, 0.0))
+        above = above[..., -1:] - self._at(above, self.end)
+        weights = np.append(0.0, np.cumsum(smaller))
+        own = weights[np.maximum(self.end - 1, self.start)] - weights[self.start]
+        rest = (group - values) / np.maximum(self.size - 1, 1)
+        return (mean * whole).sum(-1), below + above + own * rest
+
+    @staticmethod
+    def _at(cumulated: Array, positions: NDArray[np.int64]) -> Array:
+        shape = (*positions.shape[:-1], cumulated.shape[-1])
+        return np.take_along_axis(np.broadcast_to(cumulated, shape), positions, -1)
+
+
+def _cumulated(values: Array) -> Array:
+    """Return the sums of the first 0, 1, ... values along the last axis."""
+    return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], -1)
+
+
+def _chances(validation: Array, budget: int) -> Array:
+    """Return how likely each trial is to win a subset, by position in ``validation``."""
+    order = np.argsort(validation, kind="stable")
+    ties = _Ties(validation[order])
+    chances = np.empty(len(order))
+    chances[order] = ties.sums(subset_weights(len(order), budget)) / ties.size
+    return chances
 
 
 def _arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:
