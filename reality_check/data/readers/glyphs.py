@@ -20,7 +20,7 @@ from PIL import features
 
 from reality_check.data.cache._entry import obtain_entry
 from reality_check.data.images import Images
-from reality_check.data.readers._glyph_characters import class_characters
+from reality_check.data.readers._glyph_characters import CHARACTERS
 from reality_check.data.readers._glyph_images import draw_class
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
@@ -61,8 +61,8 @@ def make_glyphs(
     given = {"images_per_class": images_per_class, "size": size, "seed": seed}
     for name, (low, high) in _LIMITS.items():
         _check(name, given[name], low, high)
-    _check("classes", classes, 2, len(class_characters()))
-    codes = class_characters()[:classes]
+    _check("classes", classes, 2, len(CHARACTERS))
+    codes = CHARACTERS[:classes]
     folder = cache_folder() / f"glyphs-{_key(codes, images_per_class, size, seed)}"
 
     def draw(rank: int) -> np.ndarray:  # the images of a class, one below the other

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import runpy
 import unicodedata
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import features
+from support.paths import ROOT
 
 from reality_check.data import ImageSet, class_splits, make_glyphs
 from reality_check.data.readers import glyphs
-from reality_check.data.readers._glyph_characters import class_characters
+from reality_check.data.readers._glyph_characters import CHARACTERS
 from reality_check.data.readers._glyph_fonts import draw, faces_of
 from reality_check.utils.errors import UsageError
 
@@ -80,20 +82,30 @@ def test_fewer_classes_are_a_prefix() -> None:
     np.testing.assert_array_equal(many.images[:20].array(), few.images.array())
 
 
-@pytest.mark.skipif(
+of_golden_versions = pytest.mark.skipif(
     (matplotlib.__version__, features.version("freetype2")) != GOLDEN_VERSIONS,
     reason="the golden value is for other versions of matplotlib and FreeType",
 )
+
+
+@of_golden_versions
 def test_golden_pixels() -> None:
     pixels = make_glyphs(12, 5, 32, seed=0).images.array()
     assert hashlib.sha256(pixels.tobytes()).hexdigest() == GOLDEN_PIXELS
 
 
+@of_golden_versions
+def test_the_characters_are_those_that_their_script_selects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "glyph_characters.py"), run_name="__main__")
+    assert capsys.readouterr().out.split() == [f"{code:04X}" for code in CHARACTERS]
+
+
 def test_characters_stand_in_enough_faces_and_are_no_accented_letters() -> None:
-    codes = class_characters()
-    assert len(codes) >= 240
-    assert len(set(codes)) == len(codes)
-    for code in codes:
+    assert len(CHARACTERS) >= 240
+    assert len(set(CHARACTERS)) == len(CHARACTERS)
+    for code in CHARACTERS:
         assert len(faces_of(code)) >= 12
         assert not unicodedata.decomposition(chr(code))
 
@@ -102,7 +114,7 @@ def test_characters_stand_in_enough_faces_and_are_no_accented_letters() -> None:
     "alike", ["AΑАᴀ", "oOоОοΟ0Օօ", "sSѕЅ", "xXхХχΧ", "cCсС", "zZΖ", "hһ", "∘◦°", "vVѵѴ", "wWԝ"]
 )
 def test_look_alikes_are_one_class(alike: str) -> None:
-    assert sum(chr(code) in alike for code in class_characters()) <= 1
+    assert sum(chr(code) in alike for code in CHARACTERS) <= 1
 
 
 def test_missing_and_blank_characters_draw_nothing() -> None:
