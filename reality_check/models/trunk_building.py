@@ -153,7 +153,7 @@ def weights_fingerprint(config: Model) -> str | None:
     if not _names_file(config.weights):
         return source.published(config.weights, config.arguments).identity
     file = _existing(config.weights, source.title)
-    return f"sha256:{_sha256(file, *_version(file))}"
+    return f"sha256:{_sha256(file, _version(file))}"
 
 
 def _names_file(weights: str) -> bool:
@@ -186,7 +186,7 @@ def _weights(
 
 
 @lru_cache(maxsize=8)
-def _sha256(file: Path, modified: int, size: int) -> str:
+def _sha256(file: Path, version: tuple[int, int]) -> str:
     digest = hashlib.sha256()
     with open(file, "rb") as stream:
         while block := stream.read(1 << 22):
