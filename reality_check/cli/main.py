@@ -53,7 +53,6 @@ _ADDERS = (
     status.add_parser,
     report.add_parser,
     show.add_parser,
-    report.add_score_parser,
     registry.add_pack_parser,
     registry.add_merge_parser,
     registry.add_leaderboard_parser,

@@ -1,15 +1,14 @@
-"""``reality-check report`` and ``reality-check score``: from records to pages, again."""
+"""``reality-check report``: from records to pages, again."""
 
 from __future__ import annotations
 
 import argparse
 import gc
-import sys
 from pathlib import Path
 
 from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE, FAILED
+from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
 Rewrites report.html, report.md, tables.tex, references.bib, summary.json, the
@@ -25,15 +24,6 @@ Several folders give one report, in the folder given by --out. A pack can take
 the place of an output folder, but always needs --out. If data set, split,
 network and protocol are the same, all methods are in one table; otherwise each
 group has its own, and the report lists the differences.
-"""
-_SCORE_DETAILS = """\
-Embeds the test samples with the kept networks of every reproduction, writes the
-score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired comparisons
-and bootstraps over the test classes need, and then rewrites the report. A run
-does this by itself; use this command if files are missing or damaged. Nothing
-is trained, and no recorded result changes.
-
-example: reality-check score runs/quickstart
 """
 
 
@@ -54,14 +44,6 @@ def add_parser(commands: Commands) -> None:
         "--compare",
         choices=("published",),
         help="compare with the tables of the Reality Check and of Appendix D for the same data set",
-    )
-
-
-def add_score_parser(commands: Commands) -> None:
-    title = "rescore the kept networks, query by query"
-    command = add_command(commands, "score", run_score, title, _SCORE_DETAILS)
-    command.add_argument(
-        "dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart"
     )
 
 
@@ -102,26 +84,3 @@ def _report_folders(options: argparse.Namespace) -> int:
         print_summary(results)
     print(f"Report: {options.out / 'report.html'}")
     return DONE
-
-
-def run_score(options: argparse.Namespace) -> int:
-    from reality_check.api import report
-    from reality_check.config.source_code import use_sources
-    from reality_check.launch.rescore import rescore
-    from reality_check.studies.campaign import recorded_campaign
-    from reality_check.training.prepared_experiment import PreparedExperiment
-    from reality_check.utils.processes import keep_freed_memory
-
-    keep_freed_memory()
-    use_sources(options.dir)
-    campaign = recorded_campaign(options.dir)
-    done = rescore(campaign, PreparedExperiment(campaign.experiment), print)
-    report(options.dir)
-    diverged = f", {done.diverged} diverged" if done.diverged else ""
-    print(
-        f"{done.scored} reproductions scored again, {done.there} had their scores already"
-        f"{diverged}. Report: {options.dir / 'report.html'}"
-    )
-    for problem in done.problems:
-        print(f"reality-check: {problem}", file=sys.stderr)
-    return FAILED if done.problems else DONE

@@ -99,10 +99,11 @@ def class_splits(
             a fold would validate on fewer than 2 classes (with one class, every retrieval is
             right).
     """
+    half = range(num_classes // 2, num_classes)
+    test = tuple(sorted(map(int, half if test_classes is None else test_classes)))
+    trainval = tuple(label for label in range(num_classes) if label not in set(test))
     if rule == "own":
-        second_half = range(num_classes // 2, num_classes)
-        tested = second_half if test_classes is None else test_classes
-        return _own_splits(num_classes, validation, tested)
+        return _own_splits(trainval, test, validation)
     if rule not in _RULES:
         raise UsageError(
             f"Split rule {rule!r} does not exist; write one of {', '.join(map(repr, _RULES))}."
@@ -112,18 +113,16 @@ def class_splits(
         raise UsageError(f"folds={folds}, but the rule 'halves' has one fold; write folds: 1.")
     if rule != "halves" and folds < 2:
         raise UsageError(f"folds={folds}, but a cross-validation needs at least 2; write folds: 4.")
-    parts = max(folds, 2)
-    if test_classes is not None:
-        return _official_splits(num_classes, folds, rule, test_classes)
-    if num_classes < 4 * parts:
-        given = "1 class is" if num_classes == 1 else f"{num_classes} classes are"
+    least = 2 * max(folds, 2)
+    if len(trainval) < least or len(test) < 2:
         raise UsageError(
-            f"{given} too few for {folds} folds: half of them are for testing "
-            f"and each fold needs 2 classes to validate on, so give at least {4 * parts} classes"
-            + (f" or write folds: {num_classes // 4}." if num_classes >= 8 else ".")
+            f"{len(trainval)} training and {len(test)} test classes are too few for {folds} folds, "
+            f"which need at least {least} and 2: each validates on 2; write fewer folds or other "
+            "split.test_classes, or give more classes."
         )
-    total = num_classes // 2
-    return _splits(tuple(range(total)), tuple(range(total, num_classes)), folds, rule)
+    ranks = _RULES[rule](len(trainval), folds)
+    parts = [_fold(trainval, [trainval[rank] for rank in validated]) for validated in ranks]
+    return ClassSplits(trainval, test, tuple(parts))
 
 
 def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
@@ -175,11 +174,10 @@ def _find(
 
 
 def _own_splits(
-    num_classes: int, validation: Sequence[Sequence[int]], test_classes: Sequence[int]
+    trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
-    trainval = set(range(num_classes)) - set(test_classes)
     for number, classes in enumerate(validation):
-        tested = set(classes) & set(test_classes)
+        tested = set(classes) & set(test)
         if tested:
             raise UsageError(
                 f"protocol.split.validation[{number}] has {len(tested)} of the classes that are "
@@ -192,35 +190,11 @@ def _own_splits(
                 "fewer."
             )
     folds = tuple(_fold(trainval, classes) for classes in validation)
-    return ClassSplits(tuple(sorted(trainval)), tuple(sorted(test_classes)), folds)
+    return ClassSplits(trainval, test, folds)
 
 
-def _official_splits(
-    num_classes: int, folds: int, rule: Rule, test_classes: Sequence[int]
-) -> ClassSplits:
-    test = tuple(sorted(int(label) for label in test_classes))
-    trainval = tuple(sorted(set(range(num_classes)) - set(test)))
-    least = 2 * max(folds, 2)
-    if len(trainval) < least or len(test) < 2:
-        raise UsageError(
-            f"The official split has {len(trainval)} classes to train and {len(test)} to test, but "
-            f"{folds} folds need at least {least} and 2; write split.test_classes: half."
-        )
-    return _splits(trainval, test, folds, rule)
-
-
-def _splits(
-    trainval: tuple[int, ...], test: tuple[int, ...], folds: int, rule: Rule
-) -> ClassSplits:
-    parts = (
-        _fold(set(trainval), [trainval[rank] for rank in ranks])
-        for ranks in _RULES[rule](len(trainval), folds)
-    )
-    return ClassSplits(trainval, test, tuple(parts))
-
-
-def _fold(trainval: set[int], validation: Sequence[int]) -> Fold:
-    return Fold(tuple(sorted(trainval - set(validation))), tuple(sorted(validation)))
+def _fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
+    return Fold(tuple(sorted({*trainval} - {*validation})), tuple(sorted(validation)))
 
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:

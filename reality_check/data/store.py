@@ -51,37 +51,23 @@ class PixelStore(_Store):
             pixels, size = self._samples.tensor, int(np.prod(self._frame))
             frames = pixels[: len(pixels) // size * size].view(-1, *self._frame)
             return PixelBatch(gather(frames, self._rows[torch.from_numpy(rows)], self.device))
-        heights, widths = self._heights[rows], self._widths[rows]
-        sizes = torch.from_numpy(np.stack([heights, widths], axis=1))
-        if self._samples.tensor.device.type == "cpu":
-            batch = self._copy_each(rows, heights, widths)
-            return PixelBatch(batch.to(self.device, non_blocking=True), sizes)
-        return PixelBatch(self._gather_pixels(rows, heights, widths), sizes)
+        sizes = np.stack([self._heights[rows], self._widths[rows]], axis=1)
+        batch = self._copy_each(rows, sizes)
+        return PixelBatch(batch.to(self.device, non_blocking=True), torch.from_numpy(sizes))
 
-    def _copy_each(self, rows: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> Tensor:
+    def _copy_each(self, rows: np.ndarray, sizes: np.ndarray) -> Tensor:
         """Copy images of different sizes into one array, repeating their edge pixels."""
-        shape = (len(rows), int(heights.max()), int(widths.max()), self._channels)
-        batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        out, flat = batch.numpy(), self._samples.tensor.numpy()
-        for frame, row, height, width in zip(out, rows, heights, widths, strict=True):
-            start = self._offsets[row]
-            image = flat[start : start + height * width * self._channels]
-            frame[:height, :width] = image.reshape(height, width, self._channels)
+        pixels = self._samples.tensor
+        pinned = pixels.device.type != self.device.type == "cuda"
+        shape = (len(rows), *sizes.max(axis=0).tolist(), self._channels)
+        batch = torch.empty(shape, dtype=torch.uint8, device=pixels.device, pin_memory=pinned)
+        starts = self._offsets[rows].tolist()
+        for frame, start, (height, width) in zip(batch, starts, sizes.tolist(), strict=True):
+            image = pixels[start : start + height * width * self._channels]
+            frame[:height, :width] = image.view(height, width, self._channels)
             frame[:height, width:] = frame[:height, width - 1 : width]
             frame[height:] = frame[height - 1 : height]
         return batch
-
-    def _gather_pixels(self, rows: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> Tensor:
-        """Do the same on a device that holds all pixels, by one gather."""
-        pixels = self._samples.tensor.view(-1, self._channels)
-        table = np.stack([self._offsets[rows] // self._channels, heights, widths])
-        start, height, width = torch.from_numpy(table).to(self.device, non_blocking=True)
-        y = torch.arange(int(heights.max()), device=self.device)
-        x = torch.arange(int(widths.max()), device=self.device)
-        y_in = torch.minimum(y[None], height[:, None] - 1)
-        x_in = torch.minimum(x[None], width[:, None] - 1)
-        index = start[:, None, None] + y_in[:, :, None] * width[:, None, None] + x_in[:, None, :]
-        return pixels[index]
 
 
 class TensorStore(_Store):

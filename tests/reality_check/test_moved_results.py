@@ -81,7 +81,7 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [["status"], ["report"], ["score"], ["status", "--json"]])
+@pytest.mark.parametrize("command", [["status"], ["report"], ["status", "--json"]])
 def test_commands_need_neither_sources_nor_images(
     moved: tuple[Path, Path], tmp_path: Path, command: list[str]
 ) -> None:

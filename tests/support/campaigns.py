@@ -36,6 +36,3 @@ class WorkedCampaign(Campaign):
 
     def work(self) -> None:
         WorkLoop(self, self.runner).run()
-
-    def note_data(self) -> None:
-        self.baselines().set_attribute("data", self.prepared.describe_data())

@@ -1,8 +1,9 @@
-"""The characters that may become classes.
+"""The characters that may become classes: the table is the definition of the data set.
 
-``python benchmarks/glyph_characters.py`` selected them: each stands in at least 12 of matplotlib's
-faces, and looks like no other. Their order mixes the scripts, so that every stretch of it (each
-half, each fold) holds all of them.
+Each stands in at least 12 of matplotlib's faces and is no accented letter. Of characters whose
+drawings correlate by 0.8 or more in any of six faces, once scaled to one size, only one is here:
+Latin A, Greek Alpha and Cyrillic A are one shape. Scripts are mixed in proportion, so that every
+stretch of the table (each half, each fold) holds all of them.
 """
 
 _TABLE = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,9 +65,9 @@ def _list_root(root: Path) -> ImageFiles:
 
 
 def _read_original(root: Path) -> _Cars:
-    content = _load_mat(root / "cars_annos.mat", ("annotations", "class_names"))
-    paths, classes = _columns(root / "cars_annos.mat", content, "relative_im_path")
-    return _Cars(paths, classes, _texts(content["class_names"]))
+    file = root / "cars_annos.mat"
+    paths, classes = _columns(file, "relative_im_path")
+    return _Cars(paths, classes, [str(name) for name in _load_mat(file, "class_names")])
 
 
 def _read_devkit(root: Path) -> _Cars:
@@ -78,12 +77,10 @@ def _read_devkit(root: Path) -> _Cars:
     paths: list[str] = []
     classes: list[int] = []
     for list_file, folder in ((train, train_images), (test, test_images)):
-        content = _load_mat(root / list_file, ("annotations",))
-        names, numbers = _columns(root / list_file, content, "fname")
+        names, numbers = _columns(root / list_file, "fname")
         paths += [f"{folder}/{name}" for name in names]
         classes += numbers
-    names = _texts(_load_mat(root / meta, ("class_names",))["class_names"])
-    return _Cars(paths, classes, names)
+    return _Cars(paths, classes, [str(name) for name in _load_mat(root / meta, "class_names")])
 
 
 def _read_by_class(root: Path) -> _Cars:
@@ -105,26 +102,22 @@ def _read_by_class(root: Path) -> _Cars:
     return _Cars(paths, classes, names)
 
 
-def _load_mat(file: Path, variables: Sequence[str]) -> dict[str, Any]:
+def _load_mat(file: Path, variable: str) -> Any:
+    """Return an array of a MATLAB file, (N,)."""
     from scipy.io import loadmat
 
     try:
-        content: dict[str, Any] = loadmat(file, squeeze_me=True, variable_names=list(variables))
+        return np.atleast_1d(loadmat(file, squeeze_me=True, variable_names=[variable])[variable])
     except Exception as error:  # damaged files raise nearly anything there
         raise UsageError(
-            f"{str(file)!r} cannot be read as a MATLAB file ({error}); restore it from its archive."
+            f"{str(file)!r} cannot be read as a MATLAB file of Cars196 ({error}); restore it from "
+            "its archive."
         ) from error
-    absent = [name for name in variables if name not in content]
-    if absent:
-        raise UsageError(
-            f"{str(file)!r} holds no {absent[0]!r}; take the file of that name from Cars196."
-        )
-    return content
 
 
-def _columns(file: Path, content: dict[str, Any], path: str) -> tuple[list[str], list[int]]:
+def _columns(file: Path, path: str) -> tuple[list[str], list[int]]:
     """Return the paths and classes of the annotations."""
-    table = np.atleast_1d(content["annotations"])
+    table = _load_mat(file, "annotations")
     missing = [name for name in (path, "class") if name not in (table.dtype.names or ())]
     if missing:
         hint = " (cars_test_annos.mat has no classes; cars_test_annos_withlabels.mat has them)"
@@ -132,11 +125,7 @@ def _columns(file: Path, content: dict[str, Any], path: str) -> tuple[list[str],
             f"The annotations of {str(file)!r} have no {missing[0]!r}{hint}; take the file of that "
             "name from Cars196."
         )
-    return _texts(table[path]), [int(number) for number in table["class"]]
-
-
-def _texts(array: Any) -> list[str]:
-    return [str(text) for text in np.atleast_1d(array)]
+    return [str(text) for text in table[path]], [int(number) for number in table["class"]]
 
 
 _LAYOUTS = {_ORIGINAL: _read_original, _DEVKIT: _read_devkit, _BY_CLASS: _read_by_class}

@@ -549,7 +549,6 @@ def test_output_folder_of_another_experiment(
         ["merge", "out", "theirs.pack", "--out", "both"],
         ["leaderboard", "out", "--out", "board.html"],
         ["verdicts", "out"],
-        ["score", "out"],
         ["track", "out", "tensorboard"],
     ],
 )

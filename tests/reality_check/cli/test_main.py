@@ -29,7 +29,7 @@ from reality_check.studies.progress import Row, seconds_left, stage_rows, worker
 from reality_check.utils.processes import this_process
 
 COMMANDS = (
-    *("init", "check", "run", "status", "report", "show", "score", "pack", "merge", "leaderboard"),
+    *("init", "check", "run", "status", "report", "show", "pack", "merge", "leaderboard"),
     *("worker", "verdicts", "claim"),
 )
 

@@ -100,8 +100,8 @@ def test_odd_counts_leave_no_class_in_two_parts() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((15, 4, "mlrc"), "15 classes.*at least 16 classes or write folds: 3"),
-        ((4, 2, "kfold"), "at least 8"),
+        ((15, 4, "mlrc"), "7 training and 8 test classes.*at least 8 and 2"),
+        ((4, 2, "kfold"), "at least 4"),
         ((100, 1, "mlrc"), "at least 2"),
         ((100, 4, "mlcr"), "Did you mean 'mlrc'"),
     ],

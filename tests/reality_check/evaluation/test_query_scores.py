@@ -1,4 +1,4 @@
-"""Scores of every query: kept beside each reproduction, read back, made again from networks."""
+"""Scores of every query: kept beside each reproduction, and read back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from support.campaigns import WorkedCampaign
 from support.experiments import CAMPAIGN
 
 from pml_extensions.evaluation import RetrievalMetrics
-from reality_check.cli.main import main
 from reality_check.config import compose
 from reality_check.config.metrics import METRICS
 from reality_check.data import ImageSet
@@ -28,12 +27,10 @@ from reality_check.evaluation.query_scores import (
     write_test_queries,
 )
 from reality_check.evaluation.scoring import Diverged, evaluate_both_geometries
-from reality_check.launch.rescore import Rescored, rescore
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.models.network import build_network
 from reality_check.report.collect import collect
 from reality_check.results import QueryScores
-from reality_check.studies.output_folder import lock_experiment
 from reality_check.training.fold import FoldResult
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
@@ -232,10 +229,6 @@ def opened(folder: Path, seed: int = 0) -> WorkedCampaign:
     return WorkedCampaign(compose(CAMPAIGN), folder, images)
 
 
-def _rescore(campaign: WorkedCampaign, log: Callable[[str], None] = lambda text: None) -> Rescored:
-    return rescore(campaign, campaign.prepared, log)
-
-
 @pytest.fixture
 def campaign(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -267,38 +260,16 @@ def test_every_reproduction_keeps_its_scores(
             assert mean == pytest.approx(row.value, abs=1e-6)
 
 
-def test_a_folder_without_scores_is_scored_again_to_the_same(
-    campaign: Callable[[], WorkedCampaign], tmp_path: Path
-) -> None:
-    files = [tmp_path / QUERIES_FILE, *tmp_path.rglob(SCORES_FILE)]
-    before = {path: path.read_bytes() for path in files}
-    for path in files:
-        path.unlink()
-    assert collect(campaign()).queries is None
-    told: list[str] = []
-    done = _rescore(campaign(), told.append)
-    assert (done.there, done.scored, done.diverged, done.problems) == (0, 4, 0, ())
-    assert told[0] == "contrastive, reproductions, 0: scored"
-    assert {path: path.read_bytes() for path in files} == before
-    again = _rescore(campaign())
-    assert (again.there, again.scored) == (4, 0)
-
-
-def test_scoring_again_leaves_alone_what_it_cannot_reproduce(
+def test_a_folder_without_scores_is_read(
     campaign: Callable[[], WorkedCampaign], tmp_path: Path
 ) -> None:
     for path in tmp_path.rglob(SCORES_FILE):
         path.unlink()
-    (tmp_path / "contrastive/reproductions/000/fold_1/model.pt").unlink()
-    done = _rescore(opened(tmp_path, seed=1))
-    assert done.scored == 0
-    assert len(done.problems) == 4
-    assert "model.pt is gone" in done.problems[0]
-    assert "the images, the network or the software are not those of the run" in done.problems[1]
-    assert list(tmp_path.rglob(SCORES_FILE)) == []
+    (tmp_path / QUERIES_FILE).unlink()
+    assert collect(campaign()).queries is None
 
 
-def test_a_diverged_reproduction_is_not_scored_again(
+def test_a_diverged_reproduction_scores_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverge(*_: Any) -> None:
@@ -311,35 +282,8 @@ def test_a_diverged_reproduction_is_not_scored_again(
     folder.mkdir()
     made = opened(folder)
     made.work()
-    done = _rescore(made)
-    assert (done.there, done.scored, done.diverged, done.problems) == (2, 0, 2, ())
     queries = collect(made).queries
     assert queries is not None
     values = queries.load("contrastive", "complete", 0)
     assert values is not None
     assert not values.any()
-
-
-def test_the_command_scores_again_and_writes_the_report(
-    campaign: Callable[[], WorkedCampaign],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    made = campaign()
-    lock_experiment(made.experiment.model_copy(update={"code": {"dataset": "x"}}), tmp_path)
-    made.note_data()
-    monkeypatch.setattr(
-        "reality_check.training.prepared_experiment.load_dataset",
-        lambda settings: made.prepared.dataset,
-    )
-    for path in tmp_path.rglob(SCORES_FILE):
-        path.unlink()
-    assert main(["score", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out
-    assert "4 reproductions scored again, 0 had their scores already" in printed
-    assert (tmp_path / "report.html").exists()
-    (tmp_path / "contrastive/final/001" / SCORES_FILE).unlink()
-    (tmp_path / "contrastive/final/001/fold_0/model.pt").unlink()
-    assert main(["score", str(tmp_path)]) == 1
-    assert "model.pt is gone" in capsys.readouterr().err

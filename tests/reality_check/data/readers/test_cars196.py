@@ -123,7 +123,7 @@ def test_damaged_mat_files_are_refused(
     root = trees.cars_original(tmp_path, CLASSES)
     file = root / "cars_annos.mat"
     file.write_bytes(file.read_bytes()[:-300] if damage is None else damage)
-    with pytest.raises(UsageError, match=r"cars_annos\.mat' (cannot be read|holds no)"):
+    with pytest.raises(UsageError, match=r"cars_annos\.mat' cannot be read"):
         CARS196.list_files(root)
 
 
@@ -132,7 +132,7 @@ def test_another_mat_file_is_refused(tmp_path: Path, trees: ModuleType) -> None:
     (root / "devkit" / "cars_train_annos.mat").write_bytes(
         (root / "devkit" / "cars_meta.mat").read_bytes()
     )
-    with pytest.raises(UsageError, match=r"cars_train_annos\.mat' holds no 'annotations'"):
+    with pytest.raises(UsageError, match=r"cars_train_annos\.mat' cannot be read .*'annotations'"):
         CARS196.list_files(root)
 
 
@@ -191,7 +191,7 @@ def test_kaggles_archive_is_unpacked_but_not_others_of_its_name(
         file.writestr("train/letter.txt", "private")
     with pytest.raises(UsageError, match="does not hold Cars196"):
         CARS196.list_files(data)
-    assert [path.name for path in data.iterdir()] == ["archive.zip"]
+    assert [path.name for path in data.glob("[!.]*")] == ["archive.zip"]
     with zipfile.ZipFile(data / "archive.zip", "w") as file:
         for path in sorted(made.rglob("*.*")):
             file.write(path, path.relative_to(made))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import runpy
 import unicodedata
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 import torch
 from PIL import features
 from pydantic import ValidationError
-from support.paths import ROOT
 
 from reality_check.config.datasets import GlyphsData
 from reality_check.data import ImageSet, class_splits, make_glyphs
@@ -93,14 +91,6 @@ of_golden_versions = pytest.mark.skipif(
 def test_golden_pixels() -> None:
     pixels = make_glyphs(12, 5, 32, seed=0).images.array()
     assert hashlib.sha256(pixels.tobytes()).hexdigest() == GOLDEN_PIXELS
-
-
-@of_golden_versions
-def test_the_characters_are_those_that_their_script_selects(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    runpy.run_path(str(ROOT / "benchmarks" / "glyph_characters.py"), run_name="__main__")
-    assert capsys.readouterr().out.split() == [f"{code:04X}" for code in CHARACTERS]
 
 
 def test_characters_stand_in_enough_faces_and_are_no_accented_letters() -> None:
