@@ -26,7 +26,6 @@ from reality_check.report.collect import collect
 from reality_check.report.combine import (
     Source,
     combine,
-    describe,
     differences,
     folder_labels,
     groups,
@@ -220,13 +219,11 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
         )
     grouped = groups(_sources(paths, load_results))
     results = [combine(group) for group in grouped]
-    if len(grouped) == 1:
-        described_folders = tuple(map(describe, grouped[0]))
-        write_report(dataclasses.replace(results[0], folders=described_folders), target)
+    if len(results) == 1:
+        write_report(results[0], target)
         return results
     keys = {key for pair in itertools.combinations(results, 2) for key in differences(*pair)}
-    described = [tuple(map(describe, group)) for group in grouped]
-    write_grouped_report(list(zip(results, described, strict=True)), sorted(keys), target)
+    write_grouped_report(results, sorted(keys), target)
     return results
 
 

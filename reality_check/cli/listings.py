@@ -209,7 +209,7 @@ def _describe_plugin(plugin: Plugin) -> Iterator[str]:
         yield str(error)
         return
     yield f"from the package {plugin.title}"
-    if not is_usable(plugin.name):
+    if not is_usable(plugin.entry.name):
         yield f"no name that a YAML can hold; write {plugin.import_path}"
 
 

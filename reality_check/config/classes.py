@@ -302,6 +302,6 @@ def source_fingerprint(name: str, kind: str) -> str | None:
     module = name.rpartition(".")[0]
     if not module:
         plugin = find_plugin(kind, name)
-        return None if plugin is None else fingerprint(plugin.module)
+        return None if plugin is None else fingerprint(plugin.entry.module)
     find_class(name, kind)
     return fingerprint(module)

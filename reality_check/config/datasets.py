@@ -23,13 +23,13 @@ class GlyphsData(Strict):
 
     name: DataName = "glyphs"
     reader: Literal["glyphs"]
-    classes: Annotated[int, Field(ge=8, le=400)] = 240
+    classes: Annotated[int, Field(ge=8, le=282)] = 240
     """Number of characters, each a class."""
     images_per_class: Annotated[int, Field(ge=2, le=1000)] = 24
     """Drawings of each character."""
     size: Annotated[int, Field(ge=16, le=128)] = 32
     """Side of the square images, in pixels."""
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0)] = 0
     """Draws the distortions."""
 
 

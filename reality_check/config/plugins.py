@@ -44,32 +44,21 @@ class Plugin:
 
     Attributes:
         kind: a key of :data:`GROUPS`.
-        name: as a YAML writes it.
-        target: where the object is, ``package.module:Object``.
-        package: the distribution that it comes from.
-        version: of the distribution.
+        entry: its name as a YAML writes it, where the object is, and the distribution it is from.
     """
 
     kind: str
-    name: str
-    target: str
-    package: str
-    version: str
+    entry: EntryPoint
 
     @property
     def title(self) -> str:
         """The name of the package and its version."""
-        return f"{self.package} {self.version}".strip()
+        return f"{self.entry.dist.name} {self.entry.dist.version}" if self.entry.dist else "unknown"
 
     @property
     def import_path(self) -> str:
         """The import path that names the object without the entry point."""
-        return self.target.replace(":", ".")
-
-    @property
-    def module(self) -> str:
-        """The module that the object is in."""
-        return self.target.partition(":")[0].strip()
+        return self.entry.value.partition("[")[0].strip().replace(":", ".")
 
     def load(self) -> Any:
         """Import the class or function.
@@ -78,7 +67,7 @@ class Plugin:
             UsageError: the package cannot be imported, has no such object, or it is none to call.
         """
         try:
-            target = EntryPoint(self.name, self.target, GROUPS[self.kind]).load()
+            target = self.entry.load()
         except (Exception, SystemExit) as error:
             raise self._unusable(reason(error)) from error
         if not callable(target):
@@ -87,35 +76,25 @@ class Plugin:
 
     def _unusable(self, why: str) -> UsageError:
         return UsageError(
-            f"{WORDS[self.kind]} {self.name!r} comes from the installed package {self.title}, "
-            f"whose {self.target} cannot be used ({why.rstrip('.')}); fix or uninstall that "
-            "package, or use another name."
+            f"{WORDS[self.kind]} {self.entry.name!r} comes from the installed package "
+            f"{self.title}, whose {self.entry.value} cannot be used ({why.rstrip('.')}); fix or "
+            "uninstall that package, or use another name."
         )
 
 
 def plugins(kind: str) -> dict[str, list[Plugin]]:
     """Return the plugins of a kind by name, several where packages share the name."""
-    by_name: dict[str, list[Plugin]] = {}
-    if kind in GROUPS:
-        for plugin in _installed(GROUPS[kind], kind, tuple(sys.path)):
-            by_name.setdefault(plugin.name, []).append(plugin)
-    return by_name
+    return _installed(kind, tuple(sys.path)) if kind in GROUPS else {}
 
 
 @lru_cache(maxsize=16)
-def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
+def _installed(kind: str, path: tuple[str, ...]) -> dict[str, list[Plugin]]:
     """Return the plugins on a ``sys.path``, cached because reading all metadata is slow."""
-    unique = {
-        Plugin(
-            kind,
-            entry.name,
-            entry.value.partition("[")[0].strip(),
-            entry.dist.metadata["Name"] if entry.dist else "unknown",
-            entry.dist.version if entry.dist else "",
-        )
-        for entry in entry_points(group=group)
-    }
-    return tuple(sorted(unique, key=lambda plugin: (plugin.name, plugin.package, plugin.target)))
+    installed = [Plugin(kind, entry) for entry in entry_points(group=GROUPS[kind])]
+    by_name: dict[str, list[Plugin]] = {}
+    for plugin in sorted(installed, key=lambda plugin: (plugin.entry.name, plugin.title)):
+        by_name.setdefault(plugin.entry.name, []).append(plugin)
+    return by_name
 
 
 def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) -> Plugin | None:

@@ -11,7 +11,30 @@ import torch
 from reality_check.utils.errors import UsageError
 
 
-class ClassBalancedSampler:
+class _Sampler:
+    """The decks and the generator of a sampler, which are its state."""
+
+    def __init__(self, seed: int, **decks: _Deck) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._decks = decks
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state as ints, strings and tensors (for ``weights_only`` loading)."""
+        decks = {name: deck.state_dict() for name, deck in self._decks.items()}
+        return {"generator": self._generator.bit_generator.state, **decks}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state`` exactly where the sampler that returned it was.
+
+        Raises:
+            UsageError: if the state belongs to other labels.
+        """
+        for name, deck in self._decks.items():
+            deck.load_state_dict(state[name])
+        self._generator.bit_generator.state = state["generator"]
+
+
+class ClassBalancedSampler(_Sampler):
     """Batches of P classes with K images each, P = ``batch_size // samples_per_class``.
 
     A pass visits every class once in random order; where a batch straddles two passes, no class is
@@ -35,14 +58,15 @@ class ClassBalancedSampler:
     def __init__(
         self, labels: np.ndarray, batch_size: int, samples_per_class: int, seed: int
     ) -> None:
-        classes, ranks = np.unique(np.asarray(labels), return_inverse=True)
+        classes, ranks, counts = np.unique(labels, return_inverse=True, return_counts=True)
         _check_batch(batch_size, samples_per_class, len(classes))
         self.classes_per_batch = batch_size // samples_per_class
         self._samples_per_class = samples_per_class
-        self._generator = np.random.default_rng(seed)
-        self._class_decks = _Deck(np.arange(len(classes)), np.array([len(classes)]))
-        by_class = np.argsort(ranks, kind="stable").astype(np.int64)
-        self._image_decks = _Deck(by_class, np.bincount(ranks))
+        super().__init__(
+            seed,
+            classes=_Deck(np.arange(len(classes)), np.array([len(classes)])),
+            images=_Deck(np.argsort(ranks, kind="stable"), counts),
+        )
 
     def next_batch(self) -> np.ndarray:
         """Return the image indices of the next batch.
@@ -50,29 +74,12 @@ class ClassBalancedSampler:
         Returns:
             int64, shape (batch_size,): K consecutive indices for each class of the batch.
         """
-        classes = self._class_decks.draw(0, self.classes_per_batch, self._generator)
-        return self._image_decks.draw_from_each(classes, self._samples_per_class, self._generator)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as ints, strings and tensors (for ``weights_only`` loading)."""
-        return {
-            "generator": self._generator.bit_generator.state,
-            "classes": self._class_decks.state_dict(),
-            "images": self._image_decks.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state`` exactly where the sampler that returned it was.
-
-        Raises:
-            UsageError: if the state belongs to other labels.
-        """
-        self._class_decks.load_state_dict(state["classes"])
-        self._image_decks.load_state_dict(state["images"])
-        self._generator.bit_generator.state = state["generator"]
+        classes = self._decks["classes"].draw(0, self.classes_per_batch, self._generator)
+        count = self._samples_per_class
+        return self._decks["images"].draw_from_each(classes, count, self._generator)
 
 
-class ShuffledSampler:
+class ShuffledSampler(_Sampler):
     """Batches of images in random order, without regard to their classes.
 
     A pass visits every image once; where a batch straddles two passes, no image is in it twice.
@@ -99,26 +106,11 @@ class ShuffledSampler:
                 f"training images, {len(labels)}."
             )
         self._batch_size = batch_size
-        self._generator = np.random.default_rng(seed)
-        self._deck = _Deck(np.arange(len(labels)), np.array([len(labels)]))
+        super().__init__(seed, images=_Deck(np.arange(len(labels)), np.array([len(labels)])))
 
     def next_batch(self) -> np.ndarray:
         """Return the image indices of the next batch: int64, shape (batch_size,)."""
-        return self._deck.draw(0, self._batch_size, self._generator)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the whole state, see :meth:`ClassBalancedSampler.state_dict`."""
-        generator = self._generator.bit_generator.state
-        return {"generator": generator, "images": self._deck.state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state`` exactly where the sampler that returned it was.
-
-        Raises:
-            UsageError: if the state belongs to another number of images.
-        """
-        self._deck.load_state_dict(state["images"])
-        self._generator.bit_generator.state = state["generator"]
+        return self._decks["images"].draw(0, self._batch_size, self._generator)
 
 
 def build_sampler(

@@ -99,11 +99,6 @@ class Images:
             return height, width, self.channels
         return None
 
-    @property
-    def sizes(self) -> np.ndarray:
-        """Bytes of each image: int64, shape (N,)."""
-        return np.asarray(self.heights * self.widths * self.channels)
-
     def image(self, index: int) -> np.ndarray:
         """Return an image: uint8, shape (H, W, C), not copied."""
         start = int(self.offsets[index])

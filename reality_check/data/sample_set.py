@@ -8,7 +8,7 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -60,7 +60,6 @@ class SampleSet(ABC):
     sample_names: np.ndarray | None = None
     origin: str = ""
     source: SourceImages | None = None
-    _digest: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_labels(self)
@@ -111,11 +110,10 @@ class SampleSet(ABC):
         Two sets with equal content have equal fingerprints, whatever their ``name`` and wherever
         they were read from.
         """
-        if not self._digest:
-            self._digest.append(self._hash_content())
-        return self._digest[0]
+        return self._fingerprint
 
-    def _hash_content(self) -> str:
+    @functools.cached_property
+    def _fingerprint(self) -> str:
         digest = hashlib.sha256()
         sizes, digests = self._content()
         digest.update(json.dumps([len(self), *sizes, list(self.class_names)]).encode())
@@ -246,13 +244,8 @@ def _check_labels(data: SampleSet) -> None:
 
 
 def _check_subset(name: str, chosen: list[int], num_classes: int) -> None:
-    if not chosen:
-        raise UsageError(f"A subset of {name!r} needs at least one class, but none was given.")
-    if len(set(chosen)) != len(chosen):
-        raise UsageError(f"A subset of {name!r} names a class twice; give each class once.")
-    outside = [label for label in chosen if not 0 <= label < num_classes]
-    if outside:
+    if not chosen or sorted(chosen) != sorted(set(chosen) & set(range(num_classes))):
         raise UsageError(
-            f"A subset of {name!r} names class {outside[0]}, but its classes are "
-            f"0..{num_classes - 1}."
+            f"A subset of {name!r} must be classes among 0..{num_classes - 1}, each once and at "
+            f"least one, but {chosen} was given."
         )

@@ -45,18 +45,15 @@ class PixelStore(_Store):
     def __len__(self) -> int:
         return len(self._offsets)
 
-    @property
-    def _pixels(self) -> Tensor:
-        return self._samples.tensor
-
     def batch(self, rows: np.ndarray) -> PixelBatch:
         """Return the images of some rows of the view, int64 (B,), on the device."""
         if self._frame is not None:
-            frames, chosen = _frames(self._pixels, self._frame), self._rows[torch.from_numpy(rows)]
-            return PixelBatch(gather(frames, chosen, self.device))
+            pixels, size = self._samples.tensor, int(np.prod(self._frame))
+            frames = pixels[: len(pixels) // size * size].view(-1, *self._frame)
+            return PixelBatch(gather(frames, self._rows[torch.from_numpy(rows)], self.device))
         heights, widths = self._heights[rows], self._widths[rows]
         sizes = torch.from_numpy(np.stack([heights, widths], axis=1))
-        if self._pixels.device.type == "cpu":
+        if self._samples.tensor.device.type == "cpu":
             batch = self._copy_each(rows, heights, widths)
             return PixelBatch(batch.to(self.device, non_blocking=True), sizes)
         return PixelBatch(self._gather_pixels(rows, heights, widths), sizes)
@@ -65,7 +62,7 @@ class PixelStore(_Store):
         """Copy images of different sizes into one array, repeating their edge pixels."""
         shape = (len(rows), int(heights.max()), int(widths.max()), self._channels)
         batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
-        out, flat = batch.numpy(), self._pixels.numpy()
+        out, flat = batch.numpy(), self._samples.tensor.numpy()
         for frame, row, height, width in zip(out, rows, heights, widths, strict=True):
             start = self._offsets[row]
             image = flat[start : start + height * width * self._channels]
@@ -76,7 +73,7 @@ class PixelStore(_Store):
 
     def _gather_pixels(self, rows: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> Tensor:
         """Do the same on a device that holds all pixels, by one gather."""
-        pixels = self._pixels.view(-1, self._channels)
+        pixels = self._samples.tensor.view(-1, self._channels)
         table = np.stack([self._offsets[rows] // self._channels, heights, widths])
         start, height, width = torch.from_numpy(table).to(self.device, non_blocking=True)
         y = torch.arange(int(heights.max()), device=self.device)
@@ -124,10 +121,3 @@ def _frame(images: Images) -> tuple[int, int, int] | None:
     if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None
     return images.shape
-
-
-def _frames(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """Return the flat array as (M, H, W, C)."""
-    size = int(np.prod(shape))
-    count = len(pixels) // size
-    return pixels[: count * size].view(count, *shape)

@@ -19,7 +19,6 @@ from reality_check.models.conv4 import Conv4, Conv4Pool
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
 from reality_check.models.published_weights import (
     FROM_SCRATCH,
-    PublishedWeights,
     TrunkSource,
     load_published,
 )
@@ -50,7 +49,10 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     source = find_source(config.trunk)
     trunk = _build(source, config, shape)
     if pretrained and config.weights != "none":
-        state = _weights(config, source)
+        arguments = json.dumps(config.arguments, sort_keys=True)
+        file = _existing(config.weights, source.title) if _names_file(config.weights) else None
+        version = None if file is None else _version(file)
+        state = _weights(config.trunk, config.weights, arguments, version)
         fit_state(trunk, state, source.title, f"weights {config.weights}")
     if config.last_stride == 1:
         set_last_stride_to_one(trunk, source.title)
@@ -151,7 +153,7 @@ def weights_fingerprint(config: Model) -> str | None:
     if not _names_file(config.weights):
         return source.published(config.weights, config.arguments).identity
     file = _existing(config.weights, source.title)
-    return f"sha256:{_sha256(file, *_version(file))}"
+    return f"sha256:{_sha256(file, _version(file))}"
 
 
 def _names_file(weights: str) -> bool:
@@ -166,14 +168,6 @@ def _existing(weights: str, title: str) -> Path:
     return file
 
 
-def _weights(config: Model, source: TrunkSource) -> Mapping[str, Tensor]:
-    if _names_file(config.weights):
-        file = _existing(config.weights, source.title)
-        return _read(file, source.title, *_version(file))
-    arguments = json.dumps(config.arguments, sort_keys=True)
-    return _read_published(config.trunk, config.weights, arguments)
-
-
 def _version(file: Path) -> tuple[int, int]:
     status = file.stat()
     return status.st_mtime_ns, status.st_size
@@ -181,19 +175,18 @@ def _version(file: Path) -> tuple[int, int]:
 
 # All folds and trials of an experiment start from the same weights: one process reads them once.
 @lru_cache(maxsize=1)
-def _read(file: Path, title: str, modified: int, size: int) -> Mapping[str, Tensor]:
-    return read_state(file, title)
-
-
-@lru_cache(maxsize=1)
-def _read_published(trunk: str, weights: str, arguments: str) -> Mapping[str, Tensor]:
+def _weights(
+    trunk: str, weights: str, arguments: str, version: tuple[int, int] | None
+) -> Mapping[str, Tensor]:
+    """Read published weights, or those of a file, of which the cache holds one version."""
     source = find_source(trunk)
-    published: PublishedWeights = source.published(weights, json.loads(arguments))
-    return load_published(published, source.title)
+    if version is not None:
+        return read_state(expand_path(weights), source.title)
+    return load_published(source.published(weights, json.loads(arguments)), source.title)
 
 
 @lru_cache(maxsize=8)
-def _sha256(file: Path, modified: int, size: int) -> str:
+def _sha256(file: Path, version: tuple[int, int]) -> str:
     digest = hashlib.sha256()
     with open(file, "rb") as stream:
         while block := stream.read(1 << 22):

@@ -92,7 +92,8 @@ class Analysis:
             return {}
         row = list(METRICS).index(PRIMARY)
         for method, category in self._with_results():
-            runs = self.summary.runs[category, PRIMARY, method]
+            rows = self.summary.rows[category, PRIMARY, method]
+            runs = [row.reproduction for row in rows]
             loaded = {run: queries.load(method, category, run) for run in runs}
             kept = {run: scores[row] for run, scores in loaded.items() if scores is not None}
             if len(kept) == len(runs):

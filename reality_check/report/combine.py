@@ -7,9 +7,11 @@ protocol. Methods may differ in anything; so may the seed, the storage and the m
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +107,9 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
     Args:
         sources: of one group of :func:`groups`.
     """
+    folders = tuple(_folder(source) for source in sources)
     if len(sources) == 1:
-        return sources[0].results
+        return dataclasses.replace(sources[0].results, folders=folders)
     members = _members(sources)
     parts = [_renamed(member) for member in members]
     first, name = parts[0], " + ".join(dict.fromkeys(part.name for part in parts))
@@ -123,7 +126,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         queries=_queries(members),
         costs=tuple(cost for part in parts for cost in part.costs),
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
-        folders=tuple(describe(source) for source in sources),
+        folders=folders,
     )
 
 
@@ -286,12 +289,11 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
     """
     runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
-        own: dict[tuple[str, str, int], list[tuple[str, float]]] = {}
-        for row in source.results.baselines:
-            run = (row.method, row.category, row.reproduction)
-            own.setdefault(run, []).append((row.metric, row.value))
-        for (method, category, _), values in own.items():
-            runs.setdefault((method, category), {})[tuple(values)] = None
+        for (method, category, _), rows in itertools.groupby(
+            source.results.baselines, lambda row: (row.method, row.category, row.reproduction)
+        ):
+            values = tuple((row.metric, row.value) for row in rows)
+            runs.setdefault((method, category), {})[values] = None
     name = sources[0].results.name
     return tuple(
         ResultRow(name, method, category, number, metric, value)
@@ -382,25 +384,20 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
     first = next((queries for _, queries in every if queries is not None), None)
     if first is None:
         return None
-    origins: dict[tuple[str, int], tuple[QueryScores, str, int]] = {}
+    loads: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
     for member, queries in every:
-        if queries is None or queries.class_names != first.class_names:
-            continue
-        if np.array_equal(queries.labels, first.labels):
+        if (
+            queries is not None
+            and queries.class_names == first.class_names
+            and np.array_equal(queries.labels, first.labels)
+        ):
             for row in member.source.results.rows:
-                run = (member.names[row.method], row.reproduction + member.first_run)
-                origins[run] = (queries, row.method, row.reproduction)
-
-    def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
-        if (method, reproduction) not in origins:
-            return None
-        queries, name, number = origins[method, reproduction]
-        return queries.load(name, category, number)
-
-    return QueryScores(first.labels, first.class_names, load)
+                run = member.names[row.method], row.category, row.reproduction + member.first_run
+                loads[run] = partial(queries.load, row.method, row.category, row.reproduction)
+    return QueryScores(first.labels, first.class_names, lambda *run: loads.get(run, lambda: None)())
 
 
-def describe(source: Source) -> Folder:
+def _folder(source: Source) -> Folder:
     """Return what a report says of an output folder."""
     results = source.results
     return Folder(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from reality_check.config.compose import compose
 from reality_check.registry.pack import protocol_hash
-from reality_check.report.combine import Source, combine, describe
+from reality_check.report.combine import Source, combine
 from reality_check.report.render.html import report_html
 from reality_check.report.sections.blocks import Bullets, Facts, Folded, PlainTable, Section
-from reality_check.report.sections.groups import Group, folder_table, group_blocks
+from reality_check.report.sections.groups import folder_table, group_blocks
 from reality_check.report.sections.hours import cost_section
 from reality_check.report.summary import Summary
 from reality_check.utils.errors import UsageError
@@ -39,7 +39,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                     "end."
                 )
         _check_different(group)
-    boards = [Group(Summary(combine(group)), tuple(map(describe, group))) for group in grouped]
+    boards = [Summary(combine(group)) for group in grouped]
     # One run: where several runs have methods of one name, the combined names have labels.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
     index = _index(boards, hashes)
@@ -65,19 +65,19 @@ def _check_different(sources: Sequence[Source]) -> None:
                 )
 
 
-def _index(boards: Sequence[Group], hashes: Sequence[str]) -> PlainTable:
+def _index(boards: Sequence[Summary], hashes: Sequence[str]) -> PlainTable:
     header = ("Data set", "Protocol", "Protocol hash", "Trunk", "Methods", "Runs")
     rows = []
     for board, protocol in zip(boards, hashes, strict=True):
-        results, config = board.summary.results, board.summary.results.config
-        counts = str(len(board.summary.methods)), str(len(board.folders))
+        results, config = board.results, board.results.config
+        counts = str(len(board.methods)), str(len(results.folders))
         names = config["dataset"]["name"], results.protocol, protocol
         rows.append((*names, config["model"]["trunk"], *counts))
     return PlainTable("A table for each.", header, tuple(rows), words=header[:4])
 
 
-def _section(number: int, board: Group, protocol: str) -> Section:
-    results = board.summary.results
+def _section(number: int, board: Summary, protocol: str) -> Section:
+    results = board.results
     config = results.config
     facts = (
         ("Images", f"fingerprint {config['code']['dataset'][:16]}"),
@@ -85,11 +85,11 @@ def _section(number: int, board: Group, protocol: str) -> Section:
         ("Network", f"{config['model']['trunk']}, weights {config['model']['weights']}"),
         ("Software", ", ".join(f"{name} {version}" for name, version in results.versions.items())),
     )
-    cost = cost_section(board.summary)
+    cost = cost_section(board)
     blocks = (
-        *group_blocks(board.summary, f"{number}/"),
+        *group_blocks(board, f"{number}/"),
         Facts(facts),
         *([Folded("Cost", cost.blocks, headed=False)] if cost else []),
-        Folded("Runs", (folder_table(board.folders),), headed=False),
+        Folded("Runs", (folder_table(results.folders),), headed=False),
     )
     return Section(f"board-{number}", f"{config['dataset']['name']}, {results.protocol}", blocks)

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import math
 import numbers
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,6 @@ from reality_check.results import ColumnValue, ExperimentResults, MethodRecords
 from reality_check.studies.campaign import Campaign
 from reality_check.utils.errors import UsageError, reason
 from reality_check.utils.files import atomic_write
-
-#: Seconds that a function may take for one method.
-LIMIT = 60.0
 
 
 def compute_columns(
@@ -92,42 +88,26 @@ def _column_value(name: str, records: MethodRecords) -> ColumnValue:
     try:
         function = find_class(name, "column")
         description, code = description_of(function), source_fingerprint(name, "column") or ""
-        returned = _call(function, records)
+        return ColumnValue(name, description, _number(function, records), code=code)
     except UsageError as error:
         return ColumnValue(name, description, code=code, problem=str(error).rstrip("."))
-    if returned is None:
-        return ColumnValue(name, description, code=code)
-    if isinstance(returned, bool) or not isinstance(returned, numbers.Real):
-        kind = type(returned).__name__
-        problem = f"it returned a value of type {kind}, but must return a number, or None"
-    elif not math.isfinite(returned):
-        problem = f"it returned {float(returned)}, but must return a finite number, or None"
-    else:
-        value = returned if isinstance(returned, int) else float(returned)
-        return ColumnValue(name, description, value, code=code)
-    return ColumnValue(name, description, code=code, problem=problem)
 
 
-def _call(function: Callable[[MethodRecords], Any], records: MethodRecords) -> Any:
+def _number(function: Callable[[MethodRecords], Any], records: MethodRecords) -> float | None:
     """Return what a function returns.
 
     Raises:
-        UsageError: it raised something, or took too long; it is left running then.
+        UsageError: it raised something, or returned neither a finite number nor None.
     """
-    outcome: list[tuple[Any, BaseException | None]] = []
-
-    def call() -> None:
-        try:
-            outcome.append((function(records), None))
-        except BaseException as error:  # sys.exit too
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(LIMIT)
-    if not outcome:
-        raise UsageError(f"it took longer than {LIMIT:g} s")
-    returned, error = outcome[0]
-    if error is not None:
-        raise UsageError(f"it raised {reason(error)}")
-    return returned
+    try:
+        returned = function(records)
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"it raised {reason(error)}") from error
+    if returned is None:
+        return None
+    if isinstance(returned, bool) or not isinstance(returned, numbers.Real):
+        kind = type(returned).__name__
+        raise UsageError(f"it returned a value of type {kind}, but must return a number, or None")
+    if not math.isfinite(returned):
+        raise UsageError(f"it returned {float(returned)}, but must return a finite number, or None")
+    return returned if isinstance(returned, int) else float(returned)

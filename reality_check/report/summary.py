@@ -116,14 +116,6 @@ class Summary:
         return rows
 
     @cached_property
-    def runs(self) -> dict[ResultKey, dict[int, float]]:
-        """The value of each reproduction, in their order."""
-        return {
-            key: {row.reproduction: float(row.value) for row in rows}
-            for key, rows in self.rows.items()
-        }
-
-    @cached_property
     def repeats(self) -> dict[ResultKey, dict[int, tuple[float, ...]]]:
         """The values of each search's reproductions, or of each reproduction where none repeats."""
         return {key: self._by_repeat(rows) for key, rows in self.rows.items()}
@@ -139,14 +131,6 @@ class Summary:
         if self.evidence is Evidence.SEARCHES and row.search is not None:
             return row.search
         return row.reproduction
-
-    @cached_property
-    def values(self) -> dict[ResultKey, dict[int, float]]:
-        """The mean of each search, or the value of each reproduction where none repeats."""
-        return {
-            key: {repeat: fmean(values) for repeat, values in repeats.items()}
-            for key, repeats in self.repeats.items()
-        }
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -178,9 +162,12 @@ class Summary:
         return {m.name: m.control_of for m in self.results.methods if m.control_of is not None}
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
-        """Return the values of each method with results: one per search or reproduction."""
-        repeats = {m: self.values.get((category, metric, m), {}) for m in self.methods}
-        return {method: tuple(values.values()) for method, values in repeats.items() if values}
+        """Return the values of each method with results: each reproduction, or search's mean."""
+        return {
+            method: tuple(map(fmean, self.repeats[category, metric, method].values()))
+            for method in self.methods
+            if (category, metric, method) in self.repeats
+        }
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
         """Return the estimate of each method that has results, with its interval over repeats."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,19 +10,16 @@ from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import tables_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
-from reality_check.report.render.report_files import (
-    Files,
-    check_no_output_folder,
-    files_of_report,
-    remove,
-)
+from reality_check.report.render.report_files import check_no_output_folder, remove_report
 from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import report_sections
-from reality_check.report.sections.groups import Group, groups_sections
+from reality_check.report.sections.groups import groups_sections
 from reality_check.report.sections.verdict import PAIR_KEYS, comparison_records
 from reality_check.report.summary import Summary
 from reality_check.report.tables import csv_of, csv_text, results_csv, trials_csv
-from reality_check.results import ExperimentResults, Folder
+from reality_check.results import ExperimentResults
+from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
@@ -32,15 +28,15 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     Writes ``results.csv``, ``trials.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*``
     (SVG and PDF), ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and
     ``report.html``, each whole or not at all. The same results always give the same files. What an
-    earlier report of several folders left in ``out_dir`` beyond these is removed.
+    earlier report of several folders left in ``out_dir`` is removed first.
 
     Args:
         results: everything that is shown.
         out_dir: the experiment's output folder, or one for the report of several; made where
             missing.
     """
-    earlier = files_of_report(Path(out_dir))
-    remove(earlier - _write(results, Path(out_dir)))
+    remove_report(Path(out_dir))
+    _write(results, Path(out_dir))
 
 
 def pack_pages(results: ExperimentResults) -> dict[str, str]:
@@ -52,43 +48,43 @@ def pack_pages(results: ExperimentResults) -> dict[str, str]:
     }
 
 
-def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
-    """Write the files of one report; return them."""
-    files = Files(out_dir)
+def _write(results: ExperimentResults, out_dir: Path) -> None:
+    """Write the files of one report."""
+
+    def write(name: str, content: str | bytes) -> None:
+        atomic_write(own_path(out_dir, name), content)
+
     analysis = Analysis(Summary(results))
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
-    files.write("results.csv", results_csv(results))
-    files.write("trials.csv", trials_csv(results))
-    files.write("baselines.csv", csv_text(results.baselines))
-    files.write("tables.tex", tables_tex(analysis.summary))
+    write("results.csv", results_csv(results))
+    write("trials.csv", trials_csv(results))
+    write("baselines.csv", csv_text(results.baselines))
+    write("tables.tex", tables_tex(analysis.summary))
     pairs = (record.values() for record in comparison_records(analysis))
-    files.write("comparisons.csv", csv_of(PAIR_KEYS, pairs))
-    files.write("summary.json", summary_json(summary_data(analysis)))
-    files.write("references.bib", references_bib(results))
+    write("comparisons.csv", csv_of(PAIR_KEYS, pairs))
+    write("summary.json", summary_json(summary_data(analysis)))
+    write("references.bib", references_bib(results))
     sections = report_sections(analysis)
     for section in sections:
         for figure in section.figures:
             for ending, content in figure.files.items():
-                files.write(f"figures/{figure.stem}.{ending}", content)
+                write(f"figures/{figure.stem}.{ending}", content)
         for gallery in section.galleries:
-            files.write(f"figures/{gallery.stem}.png", gallery.png)
-    files.write("report.md", report_md(results.name, sections))
-    files.write("report.html", report_html(results.name, sections))
-    return files.written
+            write(f"figures/{gallery.stem}.png", gallery.png)
+    write("report.md", report_md(results.name, sections))
+    write("report.html", report_html(results.name, sections))
 
 
 def write_grouped_report(
-    groups: Sequence[tuple[ExperimentResults, tuple[Folder, ...]]],
-    keys: Sequence[str],
-    out_dir: Path,
+    groups: Sequence[ExperimentResults], keys: Sequence[str], out_dir: Path
 ) -> None:
     """Write a report of results that are not comparable: side by side, each group whole in itself.
 
     Writes ``report.html`` and ``report.md``, and the report of each group into ``group_1/``, ...
-    What an earlier report left in ``out_dir`` beyond these is removed.
+    What an earlier report left in ``out_dir`` is removed first.
 
     Args:
-        groups: at least two: results that stand in one table, and the folders they come from.
+        groups: at least two: results that stand in one table, with the folders they come from.
         keys: the dotted names of the settings in which groups differ.
         out_dir: made where missing.
 
@@ -97,12 +93,10 @@ def write_grouped_report(
     """
     targets = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
     check_no_output_folder(targets)
-    earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
-    for target, (results, folders) in zip(targets, groups, strict=True):
-        files.written |= _write(dataclasses.replace(results, folders=folders), target)
-        shown.append(Group(Summary(results), folders))
-    title = " | ".join(group.summary.results.name for group in shown)
-    sections = groups_sections(shown, keys)
-    files.write("report.md", report_md(title, sections))
-    files.write("report.html", report_html(title, sections))
-    remove(earlier - files.written)
+    remove_report(out_dir)
+    for target, results in zip(targets, groups, strict=True):
+        _write(results, target)
+    title = " | ".join(results.name for results in groups)
+    sections = groups_sections([Summary(results) for results in groups], keys)
+    atomic_write(own_path(out_dir, "report.md"), report_md(title, sections))
+    atomic_write(own_path(out_dir, "report.html"), report_html(title, sections))

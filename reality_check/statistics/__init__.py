@@ -11,7 +11,6 @@ from reality_check.statistics._agreement import (
     Agreement,
     prediction_interval,
     rank_agreement,
-    selection_gap,
 )
 from reality_check.statistics._bootstrap import (
     class_totals,
@@ -26,7 +25,6 @@ from reality_check.statistics._differences import (
     Difference,
     holm,
     holm_of_known,
-    paired_difference,
     satterthwaite,
 )
 from reality_check.statistics._effects import probability_of_improvement
@@ -61,7 +59,6 @@ from reality_check.statistics._subsets import (
     budget_curve,
     jackknife_error,
     left_out,
-    paired_subsets_difference,
     planned_subsets_error,
     subset_degrees,
     subset_estimates,
@@ -94,8 +91,6 @@ __all__ = [
     "jackknife_error",
     "left_out",
     "over_searches",
-    "paired_difference",
-    "paired_subsets_difference",
     "percentile_interval",
     "planned_error",
     "planned_subsets_error",
@@ -104,7 +99,6 @@ __all__ = [
     "rank_agreement",
     "resampled_means",
     "satterthwaite",
-    "selection_gap",
     "skew_allowance",
     "smallest_detectable",
     "subset_degrees",

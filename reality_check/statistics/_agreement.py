@@ -1,4 +1,4 @@
-"""Whether validation orders things as the test classes do, and what choosing the best costs."""
+"""Whether validation orders things as the test classes do, and what a further training scores."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics._intervals import Estimate, t_interval
+from reality_check.statistics._intervals import t_interval
 
 _PERMUTATIONS = 10_000
 #: Up to so many points every order is tried (5,040 of them).
@@ -65,19 +65,6 @@ def rank_agreement(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
     )
 
 
-def selection_gap(best: float, again: Sequence[float]) -> Estimate:
-    """Return how far the winner of a search stood above its own retrainings, with the t-interval.
-
-    The winner was chosen for its value, luck included, so it is expected to be above (the winner's
-    curse). The interval is that of the mean of the retrainings.
-
-    Args:
-        best: validation score of the winning trial.
-        again: that of each retraining with a fresh seed, at least one.
-    """
-    return t_interval([best - value for value in again])
-
-
 def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the interval in which one further training is expected, ``m ± t s √(1 + 1/n)``.
 
@@ -92,8 +79,8 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
-    ranks = _midranks(np.asarray(values, dtype=float))
-    return np.asarray(ranks - ranks.mean())
+    """Return midranks minus their mean: half of how many values are lower minus how many higher."""
+    return np.asarray(np.sign(np.subtract.outer(values, values)).sum(axis=1) / 2)
 
 
 def _permutation_p(
@@ -110,10 +97,3 @@ def _permutation_p(
         products += generator.permuted(np.tile(y, (_PERMUTATIONS, 1)), axis=1) @ x
     reached = int((np.abs(products) >= abs(observed) - 1e-9).sum())
     return (reached + 1) / (_PERMUTATIONS + 1)
-
-
-def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ascending ranks from 1; ties share their mean."""
-    _, positions, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = counts.cumsum()
-    return ((ends - counts + 1 + ends) / 2)[positions]

@@ -10,7 +10,6 @@ from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
     Centred,
-    t_interval,
     t_quantile,
     two_sided_p,
 )
@@ -86,28 +85,6 @@ def t_difference(mean: float, error: float, degrees: float, n: tuple[int, int]) 
     else:
         p_value = two_sided_p(mean / error, degrees)
     return Difference(mean, t_quantile(degrees) * error, p_value, n, error, degrees)
-
-
-def paired_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return ``mean(first - second)`` with the paired t-interval and test.
-
-    Args:
-        first: values of one method, one per common seed.
-        second: values of the other method on the same seeds, in the same order.
-
-    Raises:
-        ValueError: the numbers of values differ.
-    """
-    if len(first) != len(second):
-        raise ValueError(
-            f"first has {len(first)} values and second has {len(second)}, but a paired difference "
-            "needs one of each per seed; leave out the seeds that one of them lacks."
-        )
-    gaps = [a - b for a, b in zip(first, second, strict=True)]
-    interval, n = t_interval(gaps), (len(gaps), len(gaps))
-    if interval.error is None or interval.degrees is None:
-        return Difference(interval.mean, None, None, n)
-    return t_difference(interval.mean, interval.error, interval.degrees, n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -15,15 +15,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics._differences import Difference, t_difference
 from reality_check.statistics._intervals import t_quantile
 from reality_check.statistics._searches import Estimate, Shares, planned_error
 
 Array = NDArray[np.float64]
-
-#: A method: the validation scores of all its trials, and by position in them the test scores of
-#: those that were retrained.
-Trials = tuple[Sequence[float], Mapping[int, float]]
 
 #: A budget is estimated only where the trials that were not retrained win at most this share of
 #: its subsets: these are left out, which shifts the estimate by this share of how much lower they
@@ -75,10 +70,15 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
         ValueError: the budget is not between 1 and T, no trial was retrained, or one that is not
             there was.
     """
-    mean, deleted = _estimated((validation, tests), budget)
-    error = float(jackknife_error(deleted))
+    values, scores = _arrays(validation, tests)
+    estimate, deleted = subset_estimates(values, scores, budget)
+    mean, error = float(estimate), float(jackknife_error(deleted))
+    if not all(map(math.isfinite, tests.values())):  # NaN is read as not retrained
+        mean = error = math.nan
     if not math.isfinite(error):
         return Estimate(mean, None, None, None, len(validation))
+    if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
+        error = 0.0
     degrees = subset_degrees(len(validation), budget)
     half_width = t_quantile(degrees) * error
     return Estimate(mean, half_width, error, degrees, len(validation))
@@ -124,34 +124,6 @@ def subset_shares(
     chances = _chances(values, budget)
     total = chances[~np.isnan(scores)].sum()
     return {trial: float(chances[trial] / total) for trial in tests}
-
-
-def paired_subsets_difference(first: Trials, second: Trials, budget: int) -> Difference:
-    """Return ``first - second`` of :func:`all_subsets`, jackknifed jointly by trial number.
-
-    For methods that share their draws: trial k of both has the same values of the parameters that
-    both search. What the draws do to both falls out of the error.
-
-    Args:
-        first: validation and test scores of one method.
-        second: of the other, of as many trials.
-        budget: N, the number of trials of a subset.
-
-    Raises:
-        ValueError: the numbers of trials differ.
-    """
-    trials = len(first[0])
-    if len(second[0]) != trials:
-        raise ValueError(
-            f"first has {trials} trials and second has {len(second[0])}, but a paired difference "
-            "needs the same trial numbers of both; use estimate_difference without them."
-        )
-    (mean, deleted), (other, other_deleted) = (_estimated(m, budget) for m in (first, second))
-    gap, n = mean - other, (trials, trials)
-    error = float(jackknife_error(deleted - other_deleted))
-    if not math.isfinite(error):
-        return Difference(gap, None, None, n)
-    return t_difference(gap, error, subset_degrees(trials, budget), n)
 
 
 def planned_subsets_error(shares: Shares, trials: int, budget: int) -> float:
@@ -278,17 +250,6 @@ def _chances(validation: Array, budget: int) -> Array:
     chances = np.empty(len(order))
     chances[order] = ties.sums(subset_weights(len(order), budget)) / ties.size
     return chances
-
-
-def _estimated(method: Trials, budget: int) -> tuple[float, Array]:
-    """Return the estimate and those without each trial; NaN if a test score is not finite."""
-    values, scores = _arrays(*method)
-    estimate, deleted = subset_estimates(values, scores, budget)
-    if not all(math.isfinite(score) for score in method[1].values()):
-        return math.nan, np.full(len(values), np.nan)
-    if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
-        deleted = np.full(len(values), estimate)
-    return float(estimate), deleted
 
 
 def _arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:

@@ -145,11 +145,10 @@ class Augmentation:
             images = _color.to_grey(
                 images, np.flatnonzero(numbers[:, _GREY] < self._options.grayscale)
             )
-        return self._normalize.frame.preprocessing.normalize(images)
+        return self._normalize.preprocessing.normalize(images)
 
     def _geometry(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
-        frame = self._normalize.frame
-        pixels, windows, output = frame.centre(batch)
+        pixels, windows, output = self._normalize.centre(batch)
         windows = self._windows(windows, numbers)
         flip = (
             numbers[:, _FLIP] < self._options.horizontal_flip
@@ -157,18 +156,18 @@ class Augmentation:
             else None
         )
         if not self._moves:
-            return frame.render(pixels, windows, output, flip)
+            return self._normalize.render(pixels, windows, output, flip)
         windows = replace(windows, bounded=False)
         maps = compose(windows, output, *self._motion(numbers), flip)
         if self._turns:
             return resample_grid(pixels, maps, windows.sizes, output)
-        return resample(pixels, axes_of(maps, windows), output, frame.interpolation)
+        return resample(pixels, axes_of(maps, windows), output, self._normalize.interpolation)
 
     def _windows(self, centre: Windows, numbers: np.ndarray) -> Windows:
         drawn = numbers[:, _CROP]
         if self._options.resized_crop_scale is not None:
             bounds = self._options.resized_crop_scale, self._options.resized_crop_ratio
-            scaled = scaled_sizes(centre.sizes, self._normalize.frame.resize, None)
+            scaled = scaled_sizes(centre.sizes, self._normalize.resize, None)
             return resized_crops(centre.sizes, scaled, *bounds, drawn)
         return random_crops(centre, drawn[:, :2]) if self._options.random_crop else centre
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,14 +24,71 @@ SEED = 0
 _PHOTOGRAPH = 96
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """The part of training's and evaluation's transforms that is not random."""
+class Normalize:
+    """Turn uint8 images into a trunk's input without randomness, as evaluation does.
 
-    preprocessing: Preprocessing
-    crop_size: int | None
-    resize: int | tuple[int, int] | None
-    interpolation: Interpolation
+    The image is resized (only where ``resize`` asks for another size than it has, or where it is
+    smaller than the crop: then its short side becomes ``crop_size``), cut to its centre and
+    preprocessed.
+
+    Args:
+        preprocessing: mean, deviation, range and channel order of the trunk.
+        crop_size: side of the square centre crop in pixels; None keeps the image's size.
+        resize: new length of the short side, or new (height, width), in pixels, none smaller than
+            ``crop_size``, which must be given too; None keeps the image's size.
+        interpolation: ``"bilinear"`` or ``"bicubic"``, both with the low-pass filter of Pillow and
+            of torchvision's ``antialias=True``.
+
+    Raises:
+        UsageError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        preprocessing: Preprocessing | None = None,
+        *,
+        crop_size: int | None = None,
+        resize: int | tuple[int, int] | None = None,
+        interpolation: Interpolation = "bilinear",
+    ) -> None:
+        size = {"crop_size": crop_size, "resize": resize, "interpolation": interpolation}
+        validate(Augment, size, "augmentation")
+        self.preprocessing = Preprocessing() if preprocessing is None else preprocessing
+        self.crop_size, self.resize, self.interpolation = crop_size, resize, interpolation
+
+    def __call__(self, batch: Tensor | PixelBatch) -> Tensor:
+        """Transform a batch.
+
+        Args:
+            batch: uint8, shape (B, H, W, C), on any device, alone or with the images' sizes.
+
+        Returns:
+            float32, shape (B, C, H, W) or (B, C, crop_size, crop_size), on the same device.
+
+        Raises:
+            UsageError: if the batch has another type, or images of different sizes (``crop_size``
+                None).
+        """
+        images = self.render(*self.centre(batch))
+        return self.preprocessing.normalize(images)
+
+    def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
+        """Transform a batch whose crops are corrupted, as uint8, before the preprocessing.
+
+        Args:
+            corruption: a name of :data:`pml_extensions.evaluation.CORRUPTIONS`.
+            first_index: index of the first image in its set, from which its random numbers follow.
+
+        Raises:
+            UsageError: as a call does, or the corruption does not fit the images.
+        """
+        crops = self.render(*self.centre(batch))
+        pixels = crops.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        try:
+            changed = corrupt(pixels, corruption, SEED, first_index=first_index)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return self.preprocessing.normalize(changed.permute(0, 3, 1, 2).float())
 
     def centre(self, batch: Tensor | PixelBatch) -> tuple[Tensor, Windows, tuple[int, int]]:
         """Check the batch and return its pixels, its centre crops and their size."""
@@ -72,70 +127,3 @@ class _Frame:
         """Whether torch's kernel is the faster one; bicubic does not cut off there as in Pillow."""
         large = min(pixels.shape[1:3]) >= _PHOTOGRAPH
         return large and pixels.device.type == "cpu" and self.interpolation == "bilinear"
-
-
-class Normalize:
-    """Turn uint8 images into a trunk's input without randomness, as evaluation does.
-
-    The image is resized (only where ``resize`` asks for another size than it has, or where it is
-    smaller than the crop: then its short side becomes ``crop_size``), cut to its centre and
-    preprocessed.
-
-    Args:
-        preprocessing: mean, deviation, range and channel order of the trunk.
-        crop_size: side of the square centre crop in pixels; None keeps the image's size.
-        resize: new length of the short side, or new (height, width), in pixels, none smaller than
-            ``crop_size``, which must be given too; None keeps the image's size.
-        interpolation: ``"bilinear"`` or ``"bicubic"``, both with the low-pass filter of Pillow and
-            of torchvision's ``antialias=True``.
-
-    Raises:
-        UsageError: if an option is out of its range.
-    """
-
-    def __init__(
-        self,
-        preprocessing: Preprocessing | None = None,
-        *,
-        crop_size: int | None = None,
-        resize: int | tuple[int, int] | None = None,
-        interpolation: Interpolation = "bilinear",
-    ) -> None:
-        size = {"crop_size": crop_size, "resize": resize, "interpolation": interpolation}
-        validate(Augment, size, "augmentation")
-        preprocessing = Preprocessing() if preprocessing is None else preprocessing
-        self.frame = _Frame(preprocessing, crop_size, resize, interpolation)
-
-    def __call__(self, batch: Tensor | PixelBatch) -> Tensor:
-        """Transform a batch.
-
-        Args:
-            batch: uint8, shape (B, H, W, C), on any device, alone or with the images' sizes.
-
-        Returns:
-            float32, shape (B, C, H, W) or (B, C, crop_size, crop_size), on the same device.
-
-        Raises:
-            UsageError: if the batch has another type, or images of different sizes (``crop_size``
-                None).
-        """
-        images = self.frame.render(*self.frame.centre(batch))
-        return self.frame.preprocessing.normalize(images)
-
-    def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
-        """Transform a batch whose crops are corrupted, as uint8, before the preprocessing.
-
-        Args:
-            corruption: a name of :data:`pml_extensions.evaluation.CORRUPTIONS`.
-            first_index: index of the first image in its set, from which its random numbers follow.
-
-        Raises:
-            UsageError: as a call does, or the corruption does not fit the images.
-        """
-        crops = self.frame.render(*self.frame.centre(batch))
-        pixels = crops.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
-        try:
-            changed = corrupt(pixels, corruption, SEED, first_index=first_index)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
-        return self.frame.preprocessing.normalize(changed.permute(0, 3, 1, 2).float())

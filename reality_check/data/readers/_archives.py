@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import shutil
 import tarfile
 import tempfile
 import zipfile
-import zlib
-from gzip import BadGzipFile
 from pathlib import Path
 
 from reality_check.data._bytes import byte_progress
 from reality_check.utils.errors import UsageError
 
 _PREFIX = ".unpacking-"
-#: RuntimeError: the archive asks for a password.
-_UNUSABLE = (
-    *(EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, BadGzipFile),
-    *(RuntimeError, NotImplementedError),
-)
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -46,7 +38,7 @@ def unpack(archive: Path, folder: Path) -> None:
         _extract(archive, building)
         for entry in sorted(building.iterdir()):
             _move(entry, folder / entry.name)
-    except (*_UNUSABLE, OSError) as error:
+    except Exception as error:  # zipfile and tarfile raise nearly anything for a damaged file
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the disk's, while bz2 says so of its data
         reason = str(error).partition("\n")[0].rstrip(":") or type(error).__name__

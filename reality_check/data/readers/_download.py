@@ -102,31 +102,20 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
     failures = []
     for url in remote.urls:
         try:
-            _fetch_checked(url, remote, part)
+            _fetch_whole(url, part)
+        except _NETWORK as error:
+            failures.append(f"{url} ({str(error) or type(error).__name__})")
+            continue
+        checksum = _checksum(part, remote)
+        if checksum == remote.checksum:
             return
-        except _Unavailable as error:
-            failures.append(f"{url} ({error})")
+        part.unlink()
+        failures.append(f"{url} (its checksum is {checksum}, but {remote.checksum} is published)")
     kept = f" ({format_bytes(size_of(part))} are kept)" if size_of(part) else ""
     raise UsageError(
         f"{remote.name} could not be downloaded: {'; '.join(failures)}. Check the connection and "
         f"run again{kept}, or fetch it on another machine and put it into {str(part.parent)!r}."
     )
-
-
-class _Unavailable(Exception):
-    """Raised when an address does not give its file, with the reason."""
-
-
-def _fetch_checked(url: str, remote: RemoteFile, part: Path) -> None:
-    continued = size_of(part) > 0
-    _fetch_whole(url, part)
-    checksum = _checksum(part, remote)
-    if checksum == remote.checksum:
-        return
-    part.unlink()
-    if not continued:
-        raise _Unavailable(f"its checksum is {checksum}, but {remote.checksum} is published")
-    _fetch_checked(url, remote, part)  # from the start: the older piece may be to blame
 
 
 def _fetch_whole(url: str, part: Path) -> None:
@@ -135,12 +124,11 @@ def _fetch_whole(url: str, part: Path) -> None:
     while True:
         before = size_of(part)
         try:
-            _fetch_rest(url, part, before)
-            return
+            return _fetch_rest(url, part, before)
         except _NETWORK as error:
             failed = failed + 1 if size_of(part) <= before else 1
             if failed == ATTEMPTS or _is_final(error):
-                raise _Unavailable(str(error) or type(error).__name__) from error
+                raise
         time.sleep(WAIT_SECONDS * 2 ** (failed - 1))
 
 

@@ -1,140 +1,26 @@
-"""Select the characters that become classes, and order them.
+"""The characters that may become classes.
 
-A class is a character that stands in at least 12 faces and looks like no other class. Look-alikes
-are found by comparing drawn shapes, not by tables: Latin A, Greek Alpha and Cyrillic A are one
-shape, so are o and O once their size is gone.
+``python benchmarks/glyph_characters.py`` selected them: each stands in at least 12 of matplotlib's
+faces, and looks like no other. Their order mixes the scripts, so that every stretch of it (each
+half, each fold) holds all of them.
 """
 
-from __future__ import annotations
-
-import functools
-import hashlib
-import math
-import unicodedata
-from collections import Counter, defaultdict
-
-import numpy as np
-from PIL import Image, ImageFilter
-
-from reality_check.data.readers._glyph_fonts import TEXT_FACES, characters, draw
-
-_MIN_FACES = 12
-_GRID = 24  # side in pixels of the shapes that are compared
-_DRAWN = 48  # pixels per em they are drawn with
-_SAME_SHAPE = 0.80  # correlation from which on two shapes count as the same
-_MAX_ASPECT = 4  # strokes longer than this are dashes and bars, which differ in length only
-_COMPARED_FACES = (
-    "DejaVuSans",
-    "DejaVuSansMono",
-    "DejaVuSerif",
-    "DejaVuSerif-Italic",
-    "STIXGeneral",
-    "STIXGeneralItalic",
-)
-
-# Brackets in pieces, box drawing and blocks: they differ in position and length, which vary here.
-_LEFT_OUT = (range(0x2320, 0x2322), range(0x239B, 0x23B0), range(0x2500, 0x2600))
-
-
-@functools.cache
-def class_characters() -> tuple[int, ...]:
-    """Return the code points that may be classes, in the order in which classes are taken.
-
-    Within a script the order is that of a hash, and scripts are interleaved in proportion to their
-    numbers, so that every stretch of the order (each half, each fold) holds all scripts.
-    """
-    by_script: dict[str, list[int]] = defaultdict(list)
-    for code in _distinct(_candidates()):
-        by_script[_script(code)].append(code)
-    position: dict[int, tuple[float, str]] = {}
-    for script, codes in by_script.items():
-        for rank, code in enumerate(sorted(codes, key=_hash)):
-            position[code] = ((rank + 0.5) / len(codes), script)
-    return tuple(sorted(position, key=position.__getitem__))
-
-
-def _candidates() -> list[int]:
-    """Return letters, then digits, then symbols: of two look-alikes the earlier one is kept."""
-    faces = Counter(code for face in TEXT_FACES for code in characters(face))
-    codes = [code for code, count in faces.items() if count >= _MIN_FACES and _is_basic(code)]
-    return sorted(codes, key=lambda code: (unicodedata.category(chr(code))[0], code))
-
-
-def _is_basic(code: int) -> bool:
-    """Whether the character is a letter, digit or symbol of its own, not a base with an accent."""
-    character = chr(code)
-    category = unicodedata.category(character)
-    if category[0] not in "LNSP" or category in ("Lm", "Sk"):
-        return False
-    if unicodedata.decomposition(character) or any(code in block for block in _LEFT_OUT):
-        return False
-    return not (category[0] == "L" and " WITH " in unicodedata.name(character, ""))
-
-
-def _script(code: int) -> str:
-    category = unicodedata.category(chr(code))
-    return unicodedata.name(chr(code)).split()[0] if category[0] == "L" else category[0]
-
-
-def _hash(code: int) -> str:
-    return hashlib.sha256(f"glyph {code}".encode()).hexdigest()
-
-
-def _distinct(codes: list[int]) -> list[int]:
-    """Keep each character that resembles none of those kept before it, in any compared face."""
-    shapes = {code: _shapes(code) for code in codes}
-    codes = [code for code in codes if shapes[code] is not None]
-    resemblance = _resemblance(np.array([shapes[code] for code in codes]))
-    kept: list[int] = []
-    for row in range(len(codes)):
-        if resemblance[row, kept].max(initial=-1.0) < _SAME_SHAPE:
-            kept.append(row)
-    return [codes[row] for row in kept]
-
-
-def _resemblance(shapes: np.ndarray) -> np.ndarray:
-    """Return the largest correlation over faces: (K, F, P) integers to (K, K) values <= 1.
-
-    The sums are of integers below 2**53, so they are exact in any order of summation.
-    """
-    most = np.full((len(shapes), len(shapes)), -1.0)
-    for face in range(shapes.shape[1]):
-        rows = shapes[:, face].astype(np.float64)
-        present = rows.max(axis=1) > 0
-        sums, pixels = rows.sum(axis=1), rows.shape[1]
-        covariance = pixels * (rows @ rows.T) - np.outer(sums, sums)
-        spread = np.sqrt(np.maximum(np.diag(covariance), 1.0))
-        correlation = covariance / spread[:, None] / spread[None, :]
-        most = np.maximum(most, np.where(present[:, None] & present[None, :], correlation, -1.0))
-    return most
-
-
-def _shapes(code: int) -> np.ndarray | None:
-    """Return (F, P) shapes in the compared faces, zero where a face lacks the character.
-
-    None if no face has it or it is a mere stroke.
-    """
-    shapes = np.zeros((len(_COMPARED_FACES), _GRID * _GRID), dtype=np.uint8)
-    for row, face in enumerate(_COMPARED_FACES):
-        ink = draw(code, face, _DRAWN) if code in characters(face) else None
-        if ink is None:
-            continue
-        if max(ink.shape) > _MAX_ASPECT * min(ink.shape):
-            return None
-        shapes[row] = _normalized(ink)
-    return shapes if shapes.any() else None
-
-
-def _normalized(ink: np.ndarray) -> np.ndarray:
-    """Scale the ink's longer side to a fixed length, centre it and blur it a little.
-
-    The shorter side is brought halfway (geometrically) to the longer one, since a change of the
-    aspect ratio alone makes no new character: o and 0, X and the multiplication sign.
-    """
-    longest = _GRID - 4
-    shorter = round(longest * math.sqrt(min(ink.shape) / max(ink.shape)))
-    size = (longest, shorter) if ink.shape[1] > ink.shape[0] else (shorter, longest)
-    small = Image.fromarray(ink).resize(size, Image.Resampling.BOX)
-    canvas = Image.new("L", (_GRID, _GRID))
-    canvas.paste(small, ((_GRID - size[0]) // 2, (_GRID - size[1]) // 2))
-    return np.asarray(canvas.filter(ImageFilter.BoxBlur(1))).ravel()
+_TABLE = """
+2A6A 01A2 21D7 0025 01A9 2290 0556 0409 220B 0277 03DF 2252 10EF 01A6 201F 223D 2213 0057 21AB
+056D 0264 00A4 2030 040F 219D 1D1D 2B19 20AF 0045 03B6 2B16 0026 0184 2302 0539 10D4 2253 01AA
+2B12 0414 1D1E 203A 21E8 2265 004A 2318 0265 21BB 0547 0029 03B2 266B 0043 23CF 04A4 2C76 21C0
+10F4 055F 228F 01B8 2645 0552 028D 266E 22C4 0241 204B 2197 040B 03DE 0037 0195 21E9 2294 004B
+2325 0023 0554 0061 2220 263F 10ED 0280 21B9 046B 0022 2B18 02A7 007E 03A8 02A9 0532 2286 00AC
+026E 00A7 003D 0064 2264 0402 00B1 0296 21D6 2023 0569 10EC 0054 21B2 2250 005A 03BC 221E 10FB
+0066 22A3 2287 042F 00F0 223A 0538 02A6 2190 2E1F 2664 028A 266C 10E0 0062 21E2 03FB 0028 2B0B
+0463 0067 054E 2310 0058 221A 2B13 01A7 00AB 20B9 2643 018E 21B6 054B 02AB 0418 2193 2039 03C2
+21B1 A78C 10E4 21C5 1D16 21F2 2E22 2669 0239 0577 2295 0065 040A 229F 266D 006D 201C 00AE 03E0
+021C 20AC 21F6 0238 0540 10DD 002D 2196 0042 2B17 042E 263A 00DE 2B14 055C 0056 2B15 221D 0544
+006B 03B1 219C 0050 21E1 0589 0416 21B7 02AA 10D3 2239 22A0 02A4 053C 203D 2311 00D0 21B8 2642
+1D17 04CB 03D7 0034 2640 00BF 0254 2A6B 27E0 004E 0543 21B3 01B7 21B4 0040 10DE 21B0 02AD 0449
+2600 0053 0024 03BD 00B6 053A 003C 1D08 2229 0055 21E6 21E7 2022 0051 044A 002B 00C6 21AF 054A
+10E8 2243 004D 002F 2661 03A6 0041 21AC 20A7 00E6 2282 042B 00BB 21B5 01C2 0579 003E 0059 2328
+22A5 055D 02AC 10F1 221F 039E 0295 2319 0452 0534 00A2 028E 005C 00D7 029E 21F1
+"""
+#: Code points, in the order in which classes are taken.
+CHARACTERS = tuple(int(code, 16) for code in _TABLE.split())

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._rows import tested_labels
 from reality_check.utils.errors import UsageError
 
 Id = TypeVar("Id", int, str)
@@ -75,7 +76,7 @@ def assemble(
     paths: Sequence[str],
     class_ids: Sequence[Id],
     class_name: Callable[[Id], str],
-    test_ids: set[Id],
+    tested: Sequence[bool],
     queries: Sequence[bool] | None = None,
 ) -> ImageFiles:
     """Assemble a data set from the content of its lists.
@@ -84,11 +85,11 @@ def assemble(
         paths: one per image, in the data set's own order.
         class_ids: official class of each image; a label is the rank of its class.
         class_name: name of a class.
-        test_ids: the classes of the official test.
+        tested: which images are those of the official test.
         queries: which images are the queries of the official test.
 
     Raises:
-        UsageError: there is no image.
+        UsageError: there is no image, or a class has images in the test and others.
     """
     if not paths:
         raise UsageError(f"The lists in {str(root)!r} name no image; restore them.")
@@ -97,13 +98,15 @@ def assemble(
     names = [class_name(value) for value in classes]
     if len(set(names)) < len(names):
         names = [f"{text} ({value})" for text, value in zip(names, classes, strict=True)]
-    test = tuple(label for label, value in enumerate(classes) if value in test_ids)
+    test = tested_labels(np.array(class_ids), np.array(tested), str(root))
     return ImageFiles(
         name,
         root,
         tuple(paths),
         labels.astype(np.int64),
         tuple(names),
-        test_classes=test if 0 < len(test) < len(classes) else None,
+        test_classes=tuple(np.searchsorted(ids, test).tolist())
+        if 0 < len(test) < len(ids)
+        else None,
         queries=None if queries is None else np.array(queries, dtype=bool),
     )

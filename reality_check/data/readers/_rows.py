@@ -1,4 +1,4 @@
-"""Select the rows of a file that are read, and those that its own split tests on."""
+"""Select the rows of a file that are read, and the classes that its own split tests on."""
 
 from __future__ import annotations
 
@@ -42,18 +42,16 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) 
     return np.flatnonzero(keep)
 
 
-def tested_labels(labels: np.ndarray, tested: np.ndarray, file: str) -> np.ndarray:
-    """Return the labels of the rows that are tested.
+def tested_labels(labels: np.ndarray, tested: np.ndarray, source: str) -> np.ndarray:
+    """Return the labels of the samples that are tested, each once.
 
     Raises:
-        UsageError: there is no such row, or a class has other rows too.
+        UsageError: a class has other samples too.
     """
-    if not tested.any():
-        raise UsageError(f"No row of {file!r} that 'where' keeps is named by 'test'.")
     shared = np.intersect1d(labels[tested], labels[~tested])
     if shared.size:
         raise UsageError(
-            f"The class {str(shared[0])!r} of {file!r} has rows in 'test' and others "
-            f"({shared.size} such classes); name all rows of a class or none."
+            f"The class {str(shared[0])!r} of {source!r} has samples in the test and others "
+            f"({shared.size} such classes); take all samples of a class or none."
         )
     return np.unique(labels[tested])

@@ -61,7 +61,7 @@ def _list_root(root: Path) -> ImageFiles:
         cars.paths,
         cars.classes,
         lambda number: cars.names[number - 1],
-        test_ids={number for number in cars.classes if number >= _FIRST_TEST_CLASS},
+        tested=[number >= _FIRST_TEST_CLASS for number in cars.classes],
     )
 
 

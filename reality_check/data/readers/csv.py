@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._rows import tested_labels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
@@ -19,7 +20,6 @@ _SPLITS = ("train", "test", "query", "gallery")
 
 
 class _Line(NamedTuple):
-    number: int
     path: str
     label: str
     split: str
@@ -115,7 +115,7 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
                 f"{where} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
                 f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
             )
-        yield _Line(reader.line_num, path, label, split)
+        yield _Line(path, label, split)
 
 
 def _check_path(where: str, path: str) -> None:
@@ -130,40 +130,30 @@ def _official_test(
     file: Path, lines: list[_Line], rank: dict[str, int]
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
     """Return the test classes, and the mask of the queries where the test has a gallery."""
-    splits = {line.split for line in lines}
-    if splits <= {"", "train"}:
+    _, labels, splits = np.array(lines).T
+    tested = ~np.isin(splits, ("", "train"))
+    if not tested.any():
         return None, None
-    if "test" in splits and splits & {"query", "gallery"}:
-        raise UsageError(
-            f"{str(file)!r} has the split 'test' together with 'query' or 'gallery'; write 'test' "
-            "for all test images, or 'query' and 'gallery' for all."
-        )
-    first_train: dict[str, int] = {}
-    for line in lines:
-        if line.split == "train":
-            first_train.setdefault(line.label, line.number)
-    for line in lines:
-        if line.split != "train" and line.label in first_train:
-            raise UsageError(
-                f"Line {line.number} of {str(file)!r} has the class {line.label!r} in {line.split},"
-                f" but line {first_train[line.label]} has it in train; a class belongs to one of "
-                "them."
-            )
-    tested = sorted({rank[line.label] for line in lines if line.split != "train"})
-    queries = np.array([line.split == "query" for line in lines])
-    if "test" in splits:
-        return tuple(tested), None
-    _check_gallery(file, lines)
-    return tuple(tested), queries
+    test_classes = tuple(sorted(rank[name] for name in tested_labels(labels, tested, str(file))))
+    if "test" not in splits:
+        _check_gallery(file, lines)
+        return test_classes, splits == "query"
+    if not np.isin(splits, ("query", "gallery")).any():
+        return test_classes, None
+    raise UsageError(
+        f"{str(file)!r} has the split 'test' together with 'query' or 'gallery'; write 'test' "
+        "for all test images, or 'query' and 'gallery' for all."
+    )
 
 
 def _check_gallery(file: Path, lines: list[_Line]) -> None:
-    gallery = {line.label for line in lines if line.split == "gallery"}
-    for line in lines:
-        if line.split == "query" and line.label not in gallery:
-            raise UsageError(
-                f"Line {line.number} of {str(file)!r} is a query of the class {line.label!r}, "
-                "which has no image in the gallery, so it could never be found; add one."
-            )
-    if not any(line.split == "query" for line in lines):
+    queried, gallery = (
+        {line.label for line in lines if line.split == split} for split in ("query", "gallery")
+    )
+    if not queried:
         raise UsageError(f"{str(file)!r} has a gallery but no query; write 'test' for both.")
+    if missing := queried - gallery:
+        raise UsageError(
+            f"{str(file)!r} has a query of the class {min(missing)!r}, which has no image in the "
+            "gallery, so it could never be found; add one."
+        )

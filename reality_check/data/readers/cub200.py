@@ -29,7 +29,7 @@ def _list_root(root: Path) -> ImageFiles:
         [f"images/{line.fields[1]}" for line in images.values()],
         class_ids,
         lambda number: _readable(names[number].fields[1]),
-        test_ids={number for number in class_ids if number >= _FIRST_TEST_CLASS},
+        tested=[number >= _FIRST_TEST_CLASS for number in class_ids],
     )
 
 

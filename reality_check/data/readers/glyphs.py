@@ -20,7 +20,7 @@ from PIL import features
 
 from reality_check.data.cache._entry import obtain_entry
 from reality_check.data.images import Images
-from reality_check.data.readers._glyph_characters import class_characters
+from reality_check.data.readers._glyph_characters import CHARACTERS
 from reality_check.data.readers._glyph_images import draw_class
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
@@ -28,8 +28,6 @@ from reality_check.utils.paths import cache_folder
 
 #: Part of every cached file's name and of the data set's: it changes when the images change.
 GENERATOR_VERSION = 1
-
-_LIMITS = {"images_per_class": (2, 10_000), "size": (8, 256), "seed": (0, 2**63 - 1)}
 
 
 def read(config: Any) -> ImageSet:
@@ -47,22 +45,15 @@ def make_glyphs(
     versions, is made again.
 
     Args:
-        classes: number of characters; class names are like ``"007_U+0416"``.
+        classes: number of characters, at most 282; class names are like ``"007_U+0416"``.
         images_per_class: number of images of each.
         size: side of the images in pixels.
         seed: seed of the images; the characters do not depend on it.
 
     Returns:
         Images of shape (classes * images_per_class, size, size, 1), dark on light, sorted by class.
-
-    Raises:
-        UsageError: if an argument is out of range.
     """
-    given = {"images_per_class": images_per_class, "size": size, "seed": seed}
-    for name, (low, high) in _LIMITS.items():
-        _check(name, given[name], low, high)
-    _check("classes", classes, 2, len(class_characters()))
-    codes = class_characters()[:classes]
+    codes = CHARACTERS[:classes]
     folder = cache_folder() / f"glyphs-{_key(codes, images_per_class, size, seed)}"
 
     def draw(rank: int) -> np.ndarray:  # the images of a class, one below the other
@@ -78,14 +69,6 @@ def make_glyphs(
     labels = np.repeat(np.arange(classes, dtype=np.int64), images_per_class)
     images = Images.from_array(columns.reshape(-1, size, size, 1))
     return ImageSet(images, labels, names, "glyphs")
-
-
-def _check(name: str, value: int, low: int, high: int) -> None:
-    if not low <= value <= high:
-        raise UsageError(
-            f"{name}={value}, but glyphs are made for {low}..{high}; write {name}: "
-            f"{min(max(value, low), high)}."
-        )
 
 
 def _key(codes: tuple[int, ...], images_per_class: int, size: int, seed: int) -> str:

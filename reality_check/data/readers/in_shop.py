@@ -24,13 +24,6 @@ def _list_root(root: Path) -> ImageFiles:
     lines = list(read_lines(partition, _FIELDS, wide=0, skip=_header_lines(partition)))
     parts = [_part(line) for line in lines]
     items = [line.fields[1] for line in lines]
-    test = {item for item, part in zip(items, parts, strict=True) if part != "train"}
-    both = {item for item, part in zip(items, parts, strict=True) if part == "train"} & test
-    if both:
-        raise UsageError(
-            f"The item {min(both)!r} of {str(partition)!r} is in the training and in the test "
-            "images; restore the file."
-        )
     listed = [line.fields[0] for line in lines]
     first_of = dict(zip(reversed(items), reversed(listed), strict=True))
     return assemble(
@@ -40,7 +33,7 @@ def _list_root(root: Path) -> ImageFiles:
         items,
         # The folders of the item's first image before its id: WOMEN Dresses id_00000002.
         lambda item: " ".join([*first_of[item].split("/")[1:-2], item]),
-        test_ids=test,
+        tested=[part != "train" for part in parts],
         queries=[part == "query" for part in parts],
     )
 

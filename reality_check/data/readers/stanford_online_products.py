@@ -8,7 +8,6 @@ from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._lists import assemble, read_lines
 from reality_check.data.readers._published import PublishedDataset
-from reality_check.utils.errors import UsageError
 
 _FIELDS = ("image_id", "class_id", "super_class_id", "path")
 
@@ -28,19 +27,13 @@ def _list_root(root: Path) -> ImageFiles:
             labels.append(line.integer(1))
             folder = paths[-1].partition("/")[0]  # such as coffee_maker_final
             category.setdefault(labels[-1], folder.removesuffix("_final").replace("_", " "))
-    both = set(classes["train"]) & set(classes["test"])
-    if both:
-        raise UsageError(
-            f"Class {min(both)} is in Ebay_train.txt and in Ebay_test.txt of {str(root)!r}; "
-            "restore both from the archive."
-        )
     return assemble(
         "stanford_online_products",
         root,
         paths,
         classes["train"] + classes["test"],
         lambda number: f"{category[number]} {number}",
-        test_ids=set(classes["test"]),
+        tested=[part == "test" for part, labels in classes.items() for _ in labels],
     )
 
 

@@ -86,6 +86,8 @@ def read_tensors(
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
     if test:
         tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
+        if not tested[rows].any():
+            raise UsageError(f"No row of {file!r} that 'where' keeps is named by 'test'.")
         test_classes = tested_labels(labels[rows], tested[rows], file)
     own_names = _optional(columns, names, _NAMES, f"The names of {file!r}")
     queries = columns.get(_QUERIES)

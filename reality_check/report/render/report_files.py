@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reality_check.utils.errors import UsageError
-from reality_check.utils.files import atomic_write
-from reality_check.utils.own_names import own_path
 
-_PAGES = ("report.html", "report.md")
-_NUMBERS = (
+_FILES = (
+    "report.html",
+    "report.md",
     "results.csv",
     "trials.csv",
     "baselines.csv",
@@ -33,43 +32,32 @@ _FIGURE = re.compile(
 _GROUP = re.compile(r"group_[1-9][0-9]*")
 
 
-class Files:
-    """Writes files into a folder and remembers them.
+def remove_report(folder: Path) -> None:
+    """Delete the report of either form that is in a folder, and the folders that are empty then.
 
-    Args:
-        folder: made where missing.
+    Nothing in an output folder: its report has one form, and whatever else is there are records and
+    what their owner put beside them.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.written: set[Path] = set()
-
-    def write(self, name: str, content: str | bytes) -> None:
-        """Write a file, whole or not at all."""
-        atomic_write(own_path(self.folder, name), content)
-        self.written.add(self.folder / name)
-
-
-def files_of_report(folder: Path) -> set[Path]:
-    """Return the files that a report of either form left in a folder.
-
-    Nothing where there is none, and nothing in an output folder: its report has one form, and
-    whatever else is there are records and what their owner put beside them.
-    """
-    groups = folder.iterdir() if folder.is_dir() and not _is_output_folder(folder) else ()
-    return _own(folder).union(*(_own(group) for group in groups if _GROUP.fullmatch(group.name)))
+    if _is_output_folder(folder):
+        return
+    groups = [path for path in folder.glob("group_*") if _GROUP.fullmatch(path.name)]
+    for path in (path for part in (folder, *groups) for path in _own(part)):
+        path.unlink()
+    for emptied in (folder / "figures", *(group / "figures" for group in groups), *groups):
+        with contextlib.suppress(OSError):
+            emptied.rmdir()
 
 
-def _own(folder: Path) -> set[Path]:
+def _own(folder: Path) -> list[Path]:
     """Return the files of one whole report; ``summary.json`` shows that there was one."""
     summary = folder / "summary.json"
     if _is_output_folder(folder) or not summary.is_file():
-        return set()
+        return []
     if b'"schema": "reality-check-summary"' not in summary.read_bytes()[:200]:
-        return set()
+        return []
     drawn = (path for path in (folder / "figures").glob("*") if _FIGURE.fullmatch(path.name))
-    named = (folder / name for name in (*_PAGES, *_NUMBERS))
-    return {path for path in (*named, *drawn) if path.is_file()}
+    named = (folder / name for name in _FILES)
+    return [path for path in (*named, *drawn) if path.is_file()]
 
 
 def _is_output_folder(folder: Path) -> bool:
@@ -87,13 +75,3 @@ def check_no_output_folder(folders: Iterable[Path]) -> None:
             f"{folder} is the output folder of an experiment, whose own report would be "
             "overwritten; name another folder for the report of several with --out."
         )
-
-
-def remove(files: Iterable[Path]) -> None:
-    """Delete files, and the folders that are empty then."""
-    for path in files:
-        path.unlink(missing_ok=True)
-        for folder in (path.parent, path.parent.parent):
-            if _GROUP.fullmatch(folder.name) or folder.name == "figures":
-                with contextlib.suppress(OSError):
-                    folder.rmdir()

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
 from reality_check.report.analysis import Analysis
+from reality_check.report.sections.untrained import CATEGORY
 from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
-from reality_check.results import ColumnValue, ExperimentResults, MethodResults, ResultRow
+from reality_check.results import ColumnValue, ExperimentResults, MethodResults
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
@@ -46,7 +47,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
         "metrics": _metrics(summary),
         "methods": [_method(summary, method) for method in results.methods],
         "results": list(_estimates(summary)),
-        "baselines": list(_scores(results.baselines)),
+        "baselines": list(_baselines(summary)),
         "basis": summary.evidence.value,
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
@@ -156,7 +157,7 @@ def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
-            runs = len(summary.runs[category, metric, method])
+            runs = len(summary.rows[category, metric, method])
             yield names | {"runs": runs} | _interval(estimate)
 
 
@@ -164,15 +165,13 @@ def _interval(number: Centred) -> dict[str, Any]:
     return {"mean": number.mean, "low": number.low, "high": number.high}
 
 
-def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
-    """Yield mean and interval of each baseline, category and metric, in the rows' order."""
-    scores: dict[tuple[str, str, str], list[float]] = {}
-    for row in rows:
-        scores.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
-    for (method, category, metric), values in scores.items():
-        interval = t_interval(values)
-        names = {"method": method, "category": category, "metric": metric, "n": interval.n}
-        yield names | _interval(interval)
+def _baselines(summary: Summary) -> Iterator[dict[str, Any]]:
+    """Yield mean and interval of each baseline and metric."""
+    for method, of_metric in summary.baselines.items():
+        for metric, values in of_metric.items():
+            interval = t_interval(values)
+            names = {"method": method, "category": CATEGORY, "metric": metric, "n": interval.n}
+            yield names | _interval(interval)
 
 
 def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:

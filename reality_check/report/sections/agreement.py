@@ -21,7 +21,6 @@ from reality_check.statistics import (
     Estimate,
     prediction_interval,
     rank_agreement,
-    selection_gap,
     t_interval,
 )
 
@@ -94,7 +93,9 @@ def _curse(method: MethodResults) -> Curse | None:
         for run in sound_reproductions(method)
         if run.retrained is None or (run.search, run.retrained) == (best.search, best.trial_index)
     )
-    return (method, best.value, selection_gap(best.value, again), again) if again else None
+    if not again:
+        return None
+    return method, best.value, t_interval([best.value - value for value in again]), again
 
 
 def _table(curses: list[Curse], metric: Metric) -> PlainTable:

@@ -7,7 +7,6 @@ each group is in ``group_1/``, ``group_2/``, ...
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.differences import value_at
@@ -33,28 +32,15 @@ _SENTENCE = (
 )
 
 
-@dataclass(frozen=True)
-class Group:
-    """Folders whose results stand in one table, and where they come from."""
-
-    summary: Summary
-    folders: tuple[Folder, ...]
-
-    @property
-    def title(self) -> str:
-        """The labels of its folders."""
-        return listed([folder.label for folder in self.folders])
-
-
-def groups_sections(groups: Sequence[Group], keys: Sequence[str]) -> list[Section]:
+def groups_sections(groups: Sequence[Summary], keys: Sequence[str]) -> list[Section]:
     """Return the sections of the report.
 
     Args:
-        groups: at least two.
+        groups: at least two, each with its folders.
         keys: the dotted names of the settings in which they differ.
     """
-    folders = [folder for group in groups for folder in group.folders]
-    numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.folders]
+    folders = [folder for group in groups for folder in group.results.folders]
+    numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.results.folders]
     return [
         Section("overview", "Overview", tuple(sentences(groups))),
         Section("folders", "Output folders", (folder_table(folders, numbers),)),
@@ -63,9 +49,9 @@ def groups_sections(groups: Sequence[Group], keys: Sequence[str]) -> list[Sectio
     ]
 
 
-def sentences(groups: Sequence[Group]) -> list[str]:
+def sentences(groups: Sequence[Summary]) -> list[str]:
     """Say that the numbers of different groups must not be compared, and of what kind they are."""
-    folders = sum(len(group.folders) for group in groups)
+    folders = sum(len(group.results.folders) for group in groups)
     return [
         f"{counted(folders, 'folder')} in {len(groups)} groups. The groups differ in data set, "
         "split, network or protocol, so their numbers are not comparable: a method with a higher "
@@ -75,12 +61,11 @@ def sentences(groups: Sequence[Group]) -> list[str]:
     ]
 
 
-def differences_table(groups: Sequence[Group], keys: Sequence[str]) -> PlainTable:
+def differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTable:
     """Return the settings in which any two groups differ, a column for each group."""
     header = ("Setting", *(f"Group {number}" for number in range(1, len(groups) + 1)))
     rows = [
-        (key, *(_value(group.summary.results.config, key) for group in groups))
-        for key in keys[:_MOST_KEYS]
+        (key, *(_value(group.results.config, key) for group in groups)) for key in keys[:_MOST_KEYS]
     ]
     more = len(keys) - _MOST_KEYS
     caption = "Settings that differ" + (f"; {more} more are left out." if more > 0 else ".")
@@ -94,10 +79,11 @@ def _value(config: Mapping[str, Any], dotted: str) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-def _section(number: int, group: Group) -> Section:
+def _section(number: int, group: Summary) -> Section:
     folder = f"group_{number}"
-    blocks = (WholeReport(folder), *group_blocks(group.summary, f"{folder}/"))
-    return Section(f"group-{number}", f"Group {number}: {group.title}", blocks)
+    blocks = (WholeReport(folder), *group_blocks(group, f"{folder}/"))
+    title = listed([source.label for source in group.results.folders])
+    return Section(f"group-{number}", f"Group {number}: {title}", blocks)
 
 
 def group_blocks(summary: Summary, folder: str) -> tuple[Block, ...]:

@@ -35,11 +35,9 @@ def test_subset_relabels_in_the_given_order_and_keeps_the_order_of_images() -> N
     assert part.labels.dtype == np.int64
 
 
-@pytest.mark.parametrize(
-    ("classes", "text"), [([], "at least one"), ([1, 1], "twice"), ([3], "0..2"), ([-1], "0..2")]
-)
-def test_subset_refuses(classes: list[int], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
+@pytest.mark.parametrize("classes", [[], [1, 1], [3], [-1]])
+def test_subset_refuses(classes: list[int]) -> None:
+    with pytest.raises(UsageError, match=r"among 0\.\.2, each once and at least one"):
         make().subset(classes)
 
 

@@ -246,7 +246,7 @@ def test_a_search_of_which_all_trials_diverge_counts_with_0(
     assert campaign.is_complete()
     results = collect(campaign)
     summary = Summary(results)
-    values = summary.values["aggregate", PRIMARY, "contrastive"]
+    values = summary.samples("aggregate", PRIMARY)["contrastive"]
     assert values[1] == 0
     assert values[0] > 0
     assert any(d.serious and "1 of 3 searches of contrastive" in d.text for d in results.deviations)

@@ -125,7 +125,9 @@ def test_labels_are_the_shortest_endings_that_differ(tmp_path: Path) -> None:
 
 def test_one_folder_stays_as_it_is() -> None:
     (source,) = sources(results("a"))
-    assert combine([source]) is source.results
+    (folder,) = combine([source]).folders
+    assert (folder.label, folder.methods) == (source.label, ("a",))
+    assert dataclasses.replace(combine([source]), folders=()) == source.results
 
 
 def test_methods_of_the_same_name_are_kept_apart() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import reality_check.report.own_columns
 from reality_check import MethodRecords, UsageError, describe
 from reality_check.config.described import Description
 from reality_check.report.columns import column_cells, column_titles
@@ -59,11 +57,6 @@ def ends(records: MethodRecords) -> float:
     raise SystemExit(3)
 
 
-def slow(records: MethodRecords) -> float:
-    time.sleep(1.0)
-    return 1.0
-
-
 def two(records: MethodRecords, more: int) -> float:
     return 1.0
 
@@ -100,18 +93,12 @@ def test_numbers_and_empty_cells_are_stored(finished: ExperimentResults, tmp_pat
         ("truth", "it returned a value of type bool"),
         ("gpu", "it raised RuntimeError: Found no NVIDIA driver"),
         ("ends", "sys.exit"),
-        ("slow", "it took longer than 0.1 s"),
         ("none_such", "has no 'none_such'"),
     ],
 )
 def test_whatever_a_function_does_the_cell_is_empty_and_says_why(
-    name: str,
-    why: str,
-    finished: ExperimentResults,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name: str, why: str, finished: ExperimentResults, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(reality_check.report.own_columns, "LIMIT", 0.1)
     ((sentence,), (found,)) = computed(tmp_path, finished, name)
     assert found.value is None
     assert why in found.problem

@@ -68,8 +68,9 @@ def test_other_seeds_are_further_searches() -> None:
     assert [method.name for method in results.methods] == ["a"]
     summary = Summary(results)
     assert summary.evidence is Evidence.SEARCHES
-    means = {0: 0.005, 1: 0.025, 2: 0.105, 3: 0.125}
-    assert summary.values["ensemble", PRIMARY, "a"] == pytest.approx(means)
+    assert [*summary.repeats["ensemble", PRIMARY, "a"]] == [0, 1, 2, 3]
+    means = summary.samples("ensemble", PRIMARY)["a"]
+    assert means == pytest.approx((0.005, 0.025, 0.105, 0.125))
     (method,) = results.methods
     assert {trial.search for trial in method.search} == {0, 1, 2, 3}
     assert method.retrained == ((0, 3), (1, 3), (2, 3), (3, 3))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reality_check.statistics import prediction_interval, rank_agreement, selection_gap
+from reality_check.statistics import prediction_interval, rank_agreement
 
 points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=6)
 
@@ -69,14 +69,6 @@ def test_groups_of_one_and_none_say_nothing() -> None:
     assert math.isnan(found.correlation)
     assert (found.n, found.pairs, found.p_value) == (0, 0, 1)
     assert rank_agreement([]).n == 0
-
-
-def test_the_gap_is_the_winner_above_its_retrainings() -> None:
-    gap = selection_gap(0.44, [0.43, 0.42, 0.435])
-    assert gap.mean == pytest.approx(0.44 - np.mean([0.43, 0.42, 0.435]))
-    assert gap.n == 3
-    expected = stats.t.ppf(0.975, 2) * stats.sem([0.43, 0.42, 0.435])
-    assert gap.half_width == pytest.approx(expected)
 
 
 def test_one_more_training_falls_into_the_prediction_interval() -> None:

@@ -18,8 +18,6 @@ from reality_check.statistics import (
     budget_curve,
     jackknife_error,
     left_out,
-    paired_subsets_difference,
-    subset_degrees,
     subset_estimates,
     subset_shares,
     subset_weights,
@@ -133,8 +131,6 @@ def test_bad_input_is_said_in_one_sentence() -> None:
         all_subsets([0.1, 0.2], {2: 0.1}, 1)
     with pytest.raises(ValueError, match="validation of trial 1 is nan; a diverged trial counts"):
         all_subsets([0.1, math.nan], {0: 0.1}, 1)
-    with pytest.raises(ValueError, match="first has 2 trials and second has 1"):
-        paired_subsets_difference(([0.1, 0.2], {0: 0.1}), ([0.1], {0: 0.1}), 1)
 
 
 def test_a_score_that_is_not_finite_leaves_no_mean() -> None:
@@ -154,41 +150,6 @@ def test_many_searches_at_once_are_each_in_turn() -> None:
         found = all_subsets(validation[row].tolist(), known, 3)
         assert estimates[row] == pytest.approx(found.mean)
         assert errors[row] == pytest.approx(found.error)
-
-
-# -- pairs ---------------------------------------------------------------------------------------
-
-
-def test_a_method_against_itself_plus_a_constant_is_certain() -> None:
-    draw = np.random.default_rng(2)
-    validation, tests = draw.normal(size=20).tolist(), draw.normal(size=20).tolist()
-    one = dict(enumerate(tests))
-    other = {trial: score + 0.5 for trial, score in one.items()}
-    found = paired_subsets_difference((validation, other), (validation, one), 5)
-    assert found.mean == pytest.approx(0.5)
-    assert found.error == pytest.approx(0, abs=1e-9)
-    assert found.p_value is not None
-    assert found.p_value < 1e-6
-
-
-def test_the_joint_error_is_that_of_the_differences_by_trial_number() -> None:
-    draw = np.random.default_rng(4)
-    first, second = ((draw.normal(size=8).tolist(), draw.normal(size=8)) for _ in range(2))
-    found = paired_subsets_difference(
-        (first[0], dict(enumerate(first[1].tolist()))),
-        (second[0], dict(enumerate(second[1].tolist()))),
-        3,
-    )
-    gaps = []
-    for without in range(8):
-        one, other = (
-            all_subsets(np.delete(v, without), dict(enumerate(np.delete(t, without))), 3).mean
-            for v, t in (first, second)
-        )
-        gaps.append(one - other)
-    assert found.error == pytest.approx(np.std(gaps) * math.sqrt(7))
-    assert found.degrees == subset_degrees(8, 3)
-    assert found.n == (8, 8)
 
 
 # -- is it right, and does its interval hold? ----------------------------------------------------

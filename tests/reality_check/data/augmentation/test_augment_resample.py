@@ -64,7 +64,7 @@ def test_resized_crops_are_pillows(
     )
     numbers = augmentation.draw(len(sizes), torch.Generator().manual_seed(1))
     result = augmentation.apply(batch, numbers)
-    _, centre, _ = augmentation.evaluation_transform().frame.centre(batch)
+    _, centre, _ = augmentation.evaluation_transform().centre(batch)
     windows = augmentation._windows(centre, numbers)
     flips = 0
     for i, size in enumerate(sizes):

@@ -29,7 +29,7 @@ def test_everything_is_off_by_default() -> None:
 )
 def test_what_the_papers_use_is_accepted_by_both(keys: dict, transform: int) -> None:
     augmentation = Augmentation(**Augment.model_validate(keys).of_images())
-    assert augmentation.evaluation_transform().frame.crop_size == transform
+    assert augmentation.evaluation_transform().crop_size == transform
 
 
 @pytest.mark.parametrize(

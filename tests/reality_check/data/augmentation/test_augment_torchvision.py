@@ -69,7 +69,7 @@ def test_resized_crop(
     )
     numbers = augmentation.draw(len(SIZES), torch.Generator().manual_seed(1))
     result = augmentation.apply(batch, numbers)
-    _, centre, _ = augmentation.evaluation_transform().frame.centre(batch)
+    _, centre, _ = augmentation.evaluation_transform().centre(batch)
     windows = augmentation._windows(centre, numbers)
     for i in range(len(SIZES)):
         image = image_of(batch, i) if rounded else image_of(batch, i).float()

@@ -293,20 +293,6 @@ def test_a_damaged_member_of_a_zip_is_named(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.images.image(5), pixels_of(6))
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"size": 0}, "size=0"),
-        ({"channels": 4}, "channels=4"),
-        ({"on_broken": "ignore"}, "'error', 'skip'"),
-        ({"resize": "shortside"}, "'short_side', 'square', 'none'"),
-    ],
-)
-def test_refuses_options(files: ImageFiles, options: dict[str, object], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        decode_files(files, **{"size": 4, **options})  # type: ignore[arg-type]
-
-
 # Damage in the cache
 
 

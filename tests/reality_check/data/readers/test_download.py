@@ -148,6 +148,8 @@ def test_a_part_that_is_whole_needs_no_bytes(tmp_path: Path, server: Server) -> 
 def test_a_part_that_is_too_long_or_wrong_is_thrown_away(tmp_path: Path, server: Server) -> None:
     for wrong in (CONTENT + b"more", b"another file" + CONTENT[:900_000]):
         (tmp_path / "x.bin.part").write_bytes(wrong)
+        with pytest.raises(UsageError, match=rf"checksum is md5:\w+, but {MD5} is published"):
+            _download.download(remote(server.url()), tmp_path)
         path = _download.download(remote(server.url()), tmp_path)
         assert path.read_bytes() == CONTENT
         assert server.requests[-1] is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import runpy
 import unicodedata
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import features
+from pydantic import ValidationError
+from support.paths import ROOT
 
+from reality_check.config.datasets import GlyphsData
 from reality_check.data import ImageSet, class_splits, make_glyphs
 from reality_check.data.readers import glyphs
-from reality_check.data.readers._glyph_characters import class_characters
+from reality_check.data.readers._glyph_characters import CHARACTERS
 from reality_check.data.readers._glyph_fonts import draw, faces_of
-from reality_check.utils.errors import UsageError
 
 # The versions the golden value belongs to; others draw other bytes, which is no error.
 GOLDEN_VERSIONS = ("3.11.2", "2.14.3")
@@ -80,20 +83,30 @@ def test_fewer_classes_are_a_prefix() -> None:
     np.testing.assert_array_equal(many.images[:20].array(), few.images.array())
 
 
-@pytest.mark.skipif(
+of_golden_versions = pytest.mark.skipif(
     (matplotlib.__version__, features.version("freetype2")) != GOLDEN_VERSIONS,
     reason="the golden value is for other versions of matplotlib and FreeType",
 )
+
+
+@of_golden_versions
 def test_golden_pixels() -> None:
     pixels = make_glyphs(12, 5, 32, seed=0).images.array()
     assert hashlib.sha256(pixels.tobytes()).hexdigest() == GOLDEN_PIXELS
 
 
+@of_golden_versions
+def test_the_characters_are_those_that_their_script_selects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runpy.run_path(str(ROOT / "benchmarks" / "glyph_characters.py"), run_name="__main__")
+    assert capsys.readouterr().out.split() == [f"{code:04X}" for code in CHARACTERS]
+
+
 def test_characters_stand_in_enough_faces_and_are_no_accented_letters() -> None:
-    codes = class_characters()
-    assert len(codes) >= 240
-    assert len(set(codes)) == len(codes)
-    for code in codes:
+    assert len(CHARACTERS) >= 240
+    assert len(set(CHARACTERS)) == len(CHARACTERS)
+    for code in CHARACTERS:
         assert len(faces_of(code)) >= 12
         assert not unicodedata.decomposition(chr(code))
 
@@ -102,7 +115,7 @@ def test_characters_stand_in_enough_faces_and_are_no_accented_letters() -> None:
     "alike", ["AΑАᴀ", "oOоОοΟ0Օօ", "sSѕЅ", "xXхХχΧ", "cCсС", "zZΖ", "hһ", "∘◦°", "vVѵѴ", "wWԝ"]
 )
 def test_look_alikes_are_one_class(alike: str) -> None:
-    assert sum(chr(code) in alike for code in class_characters()) <= 1
+    assert sum(chr(code) in alike for code in CHARACTERS) <= 1
 
 
 def test_missing_and_blank_characters_draw_nothing() -> None:
@@ -141,16 +154,8 @@ def test_a_cache_that_cannot_be_written_is_no_failure(
         assert make_glyphs(2, 2, 16).num_classes == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ((100_000, 4, 32, 0), r"classes=100000.*2\.\."),
-        ((1, 4, 32, 0), "write classes: 2"),
-        ((4, 1, 32, 0), "write images_per_class: 2"),
-        ((4, 4, 4, 0), "write size: 8"),
-        ((4, 4, 32, -1), "write seed: 0"),
-    ],
-)
-def test_refuses(arguments: tuple[int, int, int, int], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        make_glyphs(*arguments)
+def test_a_yaml_takes_as_many_classes_as_there_are_characters() -> None:
+    schema = GlyphsData.model_json_schema()["properties"]
+    assert schema["classes"]["maximum"] == len(CHARACTERS)
+    with pytest.raises(ValidationError, match="classes"):
+        GlyphsData(reader="glyphs", classes=len(CHARACTERS) + 1)

@@ -92,7 +92,7 @@ def test_official_test_classes(tmp_path: Path) -> None:
         ({"split": np.zeros(8)}, {"where": {"split": 0}}, "'split' .* float64 .*integers or texts"),
         ({}, {"where": {"split": 7}}, "No row .* split = 7.*0, 1, 2"),
         ({}, {"test": {"split": 1, "labels": 5}}, "No row .* labels"),
-        ({}, {"test": {"split": [1, 2]}}, "class '2' .* has rows in 'test' and others"),
+        ({}, {"test": {"split": [1, 2]}}, "class '2' .* has samples in the test and others"),
         ({}, {"where": {"split": 0}, "test": {"split": 1}}, "No row .* 'where' keeps"),
         ({"images": np.uint8(3)}, {}, r"shape \(\)"),
         ({"labels": np.array([1, 2, None] + [1] * 5, dtype=object)}, {}, "Object arrays"),

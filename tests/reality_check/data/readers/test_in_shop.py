@@ -140,7 +140,7 @@ def test_an_item_in_both_parts_is_refused(tmp_path: Path, trees: ModuleType) -> 
     rows = [("img/a/id_1/1.jpg", "id_1", "train"), ("img/a/id_1/2.jpg", "id_1", "gallery")]
     root = trees.in_shop(tmp_path)
     trees.in_shop_list(root / "Eval" / "list_eval_partition.txt", rows)
-    with pytest.raises(UsageError, match=r"'id_1' .* is in the training and in the test"):
+    with pytest.raises(UsageError, match=r"'id_1' .* samples in the test and others"):
         IN_SHOP.list_files(root)
 
 
