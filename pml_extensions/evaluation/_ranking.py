@@ -7,21 +7,21 @@ All algorithms give the same ranks; which is fastest depends on the data (see
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pml_extensions.evaluation._scores import Scores
-from pml_extensions.evaluation._sorting import rank_by_sorting
-from pml_extensions.evaluation._strips import (
+from pml_extensions.evaluation._query_chunks import (
     SORTED,
     VALUES,
     chunk_rows,
     rank_by_values,
     to_device,
 )
+from pml_extensions.evaluation._scores import Scores
+from pml_extensions.evaluation._sorting import rank_by_sorting
 from pml_extensions.evaluation._tiles import Side, Task, rank_among_themselves, rank_in_gallery
 from pml_extensions.functional import directions
 
@@ -51,6 +51,8 @@ _HALVED_SIZE = 128
 _HALVED_ROWS = 256
 _HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
+#: A CPU first compares raw vectors in float32 if at most 1 / _ROUNDED_SHARE of all ranks count.
+_ROUNDED_SHARE = 8
 #: Number of entries that are scaled to unit length at once.
 _NORMALIZED_ENTRIES = 2**22
 _NORMALIZED_ENTRIES_ON_CPU = 2**18
@@ -201,8 +203,11 @@ class Retrieval:
         widths: Sequence[int],
         scores: Scores,
     ) -> None:
-        references = self._side(self._searched, ref_class)
         items = len(ref_class)
+        rounded = not (self.on_gpu or self.normalize)
+        if rounded:
+            rounded = max(int(task.own.max()), task.limit or 0) * _ROUNDED_SHARE <= items
+        references = self._side(self._searched, ref_class, rounded=rounded)
         halved = self.references is None and len(queries) == items and self._is_halved(task)
         size = self.chunk_size or _CHUNK_SIZE
         if halved:
@@ -210,13 +215,15 @@ class Retrieval:
         elif self.references is None:
             query_side = references.tile(queries)
         else:
-            query_side = self._side(self.queries, query_class, queries)
+            query_side = self._side(self.queries, query_class, queries, rounded)
         if self.on_gpu:
             size = chunk_rows(references, SORTED, self.chunk_size)
         elif not halved:
             size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
         exclude = queries if self.includes_query else None
-        rank_by_sorting(query_side, references, task, widths, size, scores, exclude, halved)
+        rank_by_sorting(
+            query_side, references, task, widths, size, scores, exclude, halved, rounded
+        )
 
     def _is_halved(self, task: Task) -> bool:
         """Return whether to sort all queries at once and compute each similarity only once."""
@@ -225,24 +232,35 @@ class Retrieval:
             return False
         return int(task.members.max()) * _HALVED_SHARE <= items
 
-    def _side(self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None) -> Side:
-        """Return these rows, or all rows, normalised or with offsets for Euclidean distance."""
-        if rows is None:
-            rows = torch.arange(len(vectors), device=vectors.device)
-        else:
-            vectors, classes = vectors[rows], classes[rows]
+    def _side(
+        self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None, rounded: bool = False
+    ) -> Side:
+        """Return these rows, or all rows, normalised or with offsets for Euclidean distance.
+
+        With ``rounded`` they are raw, for :func:`rank_by_sorting` to round.
+        """
+        side = Side(vectors, None, classes, torch.arange(len(vectors), device=vectors.device))
+        if rows is not None:
+            side = side.tile(rows)
+        if rounded:
+            # NumPy lacks bfloat16, and float32 lacks large integers.
+            is_float32 = vectors.dtype == torch.float32
+            return side if is_float32 else replace(side, vectors=side.vectors.double())
+        vectors = side.vectors
+        # In chunks, so that no further copy of the data is needed.
+        entries = _NORMALIZED_ENTRIES if self.on_gpu else _NORMALIZED_ENTRIES_ON_CPU
         if not self.normalize:
             # -|x - y|^2 / 2 = xy - xx/2 - yy/2
             vectors = vectors.double()
-            return Side(vectors, vectors.square().sum(dim=1) / -2, classes, rows)
+            parts = vectors.split(max(1, entries // vectors.shape[1]))
+            offset = torch.cat([part.square().sum(dim=1) / -2 for part in parts])
+            return replace(side, vectors=vectors, offset=offset)
         dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
         normalized = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
-        # In chunks, so that no further copy of the data is needed.
-        entries = _NORMALIZED_ENTRIES if self.on_gpu else _NORMALIZED_ENTRIES_ON_CPU
         size = max(1, entries // vectors.shape[1])
         for out, chunk in zip(normalized.split(size), vectors.split(size), strict=True):
             out.copy_(directions(chunk.to(dtype)))
-        return Side(normalized, None, classes, rows)
+        return replace(side, vectors=normalized)
 
 
 def _is_gpu(device: torch.device) -> bool:

@@ -12,17 +12,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pml_extensions.evaluation._products import dot_products
+from pml_extensions.evaluation._query_chunks import for_each_chunk
 from pml_extensions.evaluation._scores import Scores
-from pml_extensions.evaluation._strips import for_each_chunk
 from pml_extensions.evaluation._tiles import Side, Task
 
 #: Maximum group size in the search for the nearest references, which uses the maximum of a group.
 _LARGEST_GROUP = 16
-#: Raw vectors are first compared in float32 if at most 1 / _ROUNDED_SHARE of all ranks are needed.
-_ROUNDED_SHARE = 8
 #: If more than 1 / _DOUBTFUL_SHARE of a chunk is in doubt, all of it is computed in float64.
 _DOUBTFUL_SHARE = 32
-#: Number of vector entries subtracted at once.
+#: Number of references whose mean is the centre of rounded vectors.
+_CENTRE_ROWS = 256
+#: Number of vector entries that are rounded, and subtracted, at once.
+_CACHED_ENTRIES = 2**17
 _SUBTRACTED_ENTRIES = 2**16
 
 
@@ -34,7 +36,8 @@ def rank_by_sorting(
     size: int,
     scores: Scores,
     exclude: Tensor | None,
-    halved: bool = False,
+    halved: bool,
+    rounded: bool,
 ) -> None:
     """Rank by sorting: used for few references, and for classes too large for counting.
 
@@ -48,14 +51,14 @@ def rank_by_sorting(
         scores: Receives the ranks of each chunk.
         exclude: Position of each query among the references, to leave it out.
         halved: Compute each similarity once; on a CPU, if the queries are the references.
+        rounded: Compare raw vectors in float32 first, and exactly where that leaves the order in
+            doubt; on a CPU.
     """
     count, items = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
-    left, right, precision = queries, references, None
-    if on_cpu and queries.offset is not None:
-        deepest = max(int(task.own.max()), task.limit or 0)
-        if deepest * _ROUNDED_SHARE <= items:
-            left, right, *precision = _rounded(queries, references)
+    left, right, scale, slack = queries, references, 1.0, 0.0
+    if rounded:
+        left, right, scale, slack = _rounded(queries, references)
     buffer = left.vectors.new_empty(min(size, count), items) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
@@ -65,8 +68,8 @@ def rank_by_sorting(
             similarities = left.tile(rows).similarities(right, out)
         width = int(task.own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
-        doubt = None if precision is None else _Doubt(tile, references, *precision)
-        _rank(tile, similarities, references.classes, task, width, scores, excluded, doubt)
+        exact = _Exact(tile.vectors, references.vectors, scale, slack) if rounded else None
+        _rank(tile, similarities, references.classes, task, width, scores, excluded, exact)
 
     if halved and buffer is not None:
         for rows in _halved(left, buffer):
@@ -78,26 +81,29 @@ def rank_by_sorting(
 def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
     """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
 
-    Each similarity is computed once and kept for the later of its two rows, so at most a quarter of
-    all similarities is in memory.
+    Each product is computed once and kept for the later of its two rows, so at most a quarter of
+    all products is in memory. The offset of a row is left out, since it does not change its order.
     """
     size, count = buffer.shape
+    offset = buffer.new_zeros(count) if side.offset is None else side.offset
     waiting = defaultdict[int, list[NDArray[np.floating]]](list)
     for start in range(0, count, size):
         rows = slice(start, min(start + size, count))
         similarities = buffer[: rows.stop - start]
         # NumPy copies, because torch's threads take longer to synchronise than a small copy.
-        values = similarities.numpy()
+        values, added = similarities.numpy(), offset.numpy()
         for i, block in enumerate(waiting.pop(start, ())):
-            values[:, i * size : (i + 1) * size] = block
-        side.tile(rows).similarities(side.tile(slice(start, None)), out=similarities[:, start:])
+            columns = slice(i * size, (i + 1) * size)
+            np.add(block, added[columns], out=values[:, columns])
+        products = dot_products(side.vectors[rows], side.vectors[start:])
+        torch.add(products, offset[start:], out=similarities[:, start:])
         for later in range(start + size, count, size):
-            waiting[later].append(values[:, later : later + size].T.copy())
+            waiting[later].append(products[:, later - start :][:, :size].numpy().T.copy())
         yield rows
 
 
 def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
-    """Return queries and references in float32, whose products take half the time.
+    """Return raw vectors in float32, whose products take half the time of those in float64.
 
     Returns:
         Queries and references, centred and scaled to at most length 1; the scale; and the largest
@@ -105,61 +111,62 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]
         product of D-dimensional unit vectors is at most D half units in the last place; 16 more
         cover the rounding of vectors, offsets and sums.
     """
-    centre = references.vectors.mean(dim=0)
     sides = (references,) if queries is references else (queries, references)
-    centred = [side.vectors - centre for side in sides]
-    squares = [torch.linalg.vecdot(vectors, vectors) for vectors in centred]
-    # A power of two, so that scaling is exact.
-    longest = math.sqrt(max(float(part.max()) for part in squares))
-    scale = 2.0 ** -math.frexp(longest)[1]
-    slack = 2 * (len(centre) + 16) * 2.0**-24 * (longest * scale) ** 2
-    rounded = [
-        Side(
-            vectors.mul_(scale).float(),
-            (part * (scale**2 / -2)).float(),
-            side.classes,
-            side.positions,
-        )
-        for side, vectors, part in zip(sides, centred, squares, strict=True)
-    ]
+    items, size = references.vectors.shape
+    largest = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
+    # A power of two, so that scaling is exact; centring at most doubles the longest vector.
+    scale = 2.0 ** -math.frexp(largest * math.sqrt(size))[1] / 2
+    # Distances do not depend on the centre, so that of some vectors is as good.
+    centre = references.vectors[:: -(-items // _CENTRE_ROWS)].double().mean(dim=0)
+    rounded, longest = [], 0.0
+    for side in sides:
+        parts = []
+        for part in side.vectors.split(max(1, _CACHED_ENTRIES // size)):
+            centred = (part - centre).mul_(scale)
+            parts.append((centred.float(), centred.square_().sum(dim=1) / -2))
+        vectors, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        longest = max(longest, -2 * float(offset.min()))
+        rounded.append(Side(vectors, offset.float(), side.classes, side.positions))
+    slack = 2 * (size + 16) * 2.0**-24 * longest
     return rounded[0], rounded[-1], scale, slack
 
 
 @dataclass
-class _Doubt:
-    """Exact distances where the float32 similarities of :func:`_rounded` leave the order in doubt.
+class _Exact:
+    """Distances in float64, where the similarities of :func:`_rounded` leave the order in doubt.
 
     Attributes:
-        queries: Queries of the chunk.
-        references: All references.
+        queries: Raw vectors of a chunk of queries.
+        references: Raw vectors of all references.
         scale: Scale of the rounded vectors.
         slack: Largest difference of two similarities that may be in the wrong order.
     """
 
-    queries: Side
-    references: Side
+    queries: Tensor
+    references: Tensor
     scale: float
     slack: float
 
-    def matches(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return whether references, a row for each of these queries, are of the query's class."""
-        own = self.queries.classes.numpy()[rows]
-        return self.references.classes.numpy()[columns] == own[:, None]
+    def similarities(self, rows: Tensor | slice) -> Tensor:
+        """Return the negative distances of some queries to all references."""
+        x, y = self.queries[rows].double(), self.references.double()
+        return -torch.cdist(x * self.scale, y * self.scale)
 
     def distances(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return |x - y|^2 / 2 of queries and references in float64, scaled."""
-        x, y = self.queries.vectors.numpy(), self.references.vectors.numpy()
+        """Return the squared distances of pairs of queries and references."""
+        x, y = self.queries.numpy(), self.references.numpy()
         if len(rows) * _DOUBTFUL_SHARE > len(x) * len(y):
-            squares = -2 * self.queries.similarities(self.references).numpy()[rows, columns]
-        else:
-            size = max(1, _SUBTRACTED_ENTRIES // x.shape[1])
-            squares = np.empty(len(rows))
-            for start in range(0, len(rows), size):
-                part = slice(start, start + size)
-                difference = x.take(rows[part], axis=0) - y.take(columns[part], axis=0)
-                squares[part] = np.einsum("nd,nd->n", difference, difference)
-        distances: NDArray[np.float64] = squares * (self.scale**2 / 2)
-        return distances
+            distances: NDArray[np.float64] = -self.similarities(slice(None)).numpy()[rows, columns]
+            return distances
+        size = max(1, _SUBTRACTED_ENTRIES // x.shape[1])
+        squares = np.empty(len(rows))
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            difference = np.subtract(
+                x.take(rows[part], axis=0), y.take(columns[part], axis=0), dtype=np.float64
+            )
+            squares[part] = np.einsum("nd,nd->n", difference, difference)
+        return squares
 
 
 def _rank(
@@ -170,7 +177,7 @@ def _rank(
     width: int,
     scores: Scores,
     exclude: Tensor | None,
-    doubt: _Doubt | None,
+    exact: _Exact | None,
 ) -> None:
     """Rank references for a tile of queries that have at most ``width`` own references each."""
     if exclude is not None:
@@ -182,24 +189,25 @@ def _rank(
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
     count = min(others, depth if on_cpu else max(depth, task.first_limit))
-    if on_cpu:
-        nearest = torch.from_numpy(nearest_by_numpy(similarities.numpy(), count, doubt))
-    else:
-        nearest = nearest_by_sorting(similarities, count)
-    matches = classes[nearest] == tile.classes.unsqueeze(1)
-    rank = torch.arange(1, count + 1, device=own.device)
-    # Sorting puts the ranks of matches first; all others get a rank above every limit.
+    # All others get a rank above every limit.
     beyond = len(classes) + 1
-    ranks = torch.where(matches, rank, beyond)
-    ranks = torch.from_numpy(np.sort(ranks.numpy())) if on_cpu else ranks.sort(dim=1).values
+    # Sorting puts the ranks of matches first.
+    if on_cpu:
+        is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, count, exact)
+        rank = np.arange(1, count + 1, dtype=np.int32)
+        ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(beyond))))
+    else:
+        is_own = nearest_by_sorting(similarities, classes, tile.classes, count)
+        rank = torch.arange(1, count + 1, device=own.device)
+        ranks = torch.where(is_own, rank, beyond).sort(dim=1).values
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]
-        if doubt is not None:
-            similarities = tile.tile(missed).similarities(doubt.references)
+        if exact is not None:
+            similarities = exact.similarities(missed)
             if exclude is not None:
                 similarities.scatter_(1, exclude[missed].unsqueeze(1), -torch.inf)
-        ranks[missed, 0] = _first(similarities, classes == tile.classes[missed].unsqueeze(1))
+        ranks[missed, 0] = _first(similarities, classes == tile.classes[missed].unsqueeze(1)).int()
     scores.add(tile.positions, ranks[:, :width], own)
 
 
@@ -211,17 +219,33 @@ def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
     return 1 + ((similarities > best) | ((similarities == best) & is_earlier)).sum(dim=1)
 
 
-def nearest_by_sorting(similarities: Tensor, count: int) -> Tensor:
-    """Return the columns of the ``count`` largest values of each row, ties in order of index.
+def nearest_by_sorting(
+    similarities: Tensor, classes: Tensor, query_classes: Tensor, count: int
+) -> Tensor:
+    """Return which of the ``count`` most similar references are of the query's class.
 
-    ``topk`` does not define which of several equal values it returns.
+    Equally similar ones rank by index; ``topk`` does not define which of them it returns.
+
+    Args:
+        similarities: Shape (Q, M).
+        classes: Classes of the references, shape (M,).
+        query_classes: Classes of the queries, shape (Q,).
+        count: Number of references to return.
+
+    Returns:
+        Booleans, most similar first, shape (Q, count).
     """
-    return similarities.sort(dim=1, descending=True, stable=True).indices[:, :count]
+    nearest = similarities.sort(dim=1, descending=True, stable=True).indices[:, :count]
+    return classes[nearest] == query_classes.unsqueeze(1)
 
 
 def nearest_by_numpy(
-    similarities: NDArray[np.floating], count: int, doubt: _Doubt | None = None
-) -> NDArray[np.int64]:
+    similarities: NDArray[np.floating],
+    classes: Tensor,
+    query_classes: Tensor,
+    count: int,
+    exact: _Exact | None = None,
+) -> NDArray[np.bool_]:
     """Return the same as ``nearest_by_sorting``, on a CPU several times as fast as topk.
 
     Only values at or above the ``count``-th largest of group maxima, a lower bound of the
@@ -229,60 +253,52 @@ def nearest_by_numpy(
 
     Args:
         similarities: Shape (Q, M).
-        count: Number of columns to return.
-        doubt: Gives exact distances where similarities are too close; None: they are exact.
+        classes: Classes of the references, shape (M,).
+        query_classes: Classes of the queries, shape (Q,).
+        count: Number of references to return.
+        exact: Gives exact distances where similarities are too close; None: they are exact.
     """
-    slack = 0.0 if doubt is None else doubt.slack
+    slack = similarities.dtype.type(0 if exact is None else exact.slack)
     rows, size = similarities.shape
     group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
     groups = size // group
     maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
-    bound = np.sort(maxima, axis=1)[:, groups - count] - slack
-    flat = np.flatnonzero(~(similarities < bound[:, None]))
-    first = np.searchsorted(flat, np.arange(rows + 1) * size)
-    step = np.arange(np.diff(first).max())
-    candidates = flat.take(first[:-1, None] + step, mode="clip")
+    bound = np.partition(maxima, groups - count, axis=1)[:, [groups - count]] - slack
+    flat = np.flatnonzero(similarities >= bound)
+    starts = np.arange(rows + 1) * size
+    first = np.searchsorted(flat, starts)[:, None]
+    index = first[:-1] + np.arange(np.diff(first, axis=0).max())
+    candidates = flat.take(index, mode="clip")
     distances = -similarities.reshape(-1).take(candidates)
-    distances[first[:-1, None] + step >= first[1:, None]] = np.inf
-    nearest = np.argsort(distances, axis=1)
-    ranked = np.take_along_axis(distances, nearest, axis=1)
+    distances[index >= first[1:]] = np.inf
+    candidates -= starts[:-1, None]
+    is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
+    order = np.argsort(distances, axis=1)
+    ranked, matches = (np.take_along_axis(a, order, axis=1) for a in (distances, is_own))
     # What comes after the last that is sought, and cannot be as near, does not matter.
-    later = ranked[:, 1:]
-    reach = ranked[:, [count - 1]] + distances.dtype.type(slack)
-    close = (later <= ranked[:, :-1] + distances.dtype.type(slack)) & (later <= reach)
-    close &= later < np.inf
-    tied = np.flatnonzero(close.any(axis=1))
-    distances, order = distances[tied], nearest[tied]
-    if doubt is not None and len(tied):
-        row, rank = _doubtful(close[tied], doubt, tied, candidates[tied] % size, order)
-        column = order[row, rank]
-        distances = distances.astype(np.float64)
-        distances[row, column] = doubt.distances(tied[row], candidates[tied[row], column] % size)
-    # Candidates are in order of index, and a stable sort keeps this order for equal values.
-    nearest[tied] = np.argsort(distances, axis=1, kind="stable")
-    return np.take_along_axis(candidates, nearest[:, :count], axis=1) % size
+    reach = np.minimum(ranked[:, :-1], ranked[:, [count - 1]]) + slack
+    close = ranked[:, 1:] <= reach
+    # Only the order of own and other references matters.
+    differ = close & (matches[:, 1:] != matches[:, :-1])
+    row, rank, run = _mixed_runs(close, differ)
+    column = candidates[row, order[row, rank]]
+    settled = ranked[row, rank] if exact is None else exact.distances(row, column)
+    matches[row, rank] = matches[row, rank][np.lexsort((column, settled, run))]
+    return matches[:, :count]
 
 
-def _doubtful(
-    close: NDArray[np.bool_],
-    doubt: _Doubt,
-    rows: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    order: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the row and rank of those in runs of close ones that hold both right and wrong ones.
+def _mixed_runs(close: NDArray[np.bool_], differ: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
+    """Return row, rank and run of the references in runs of close own and other ones.
 
     Args:
-        close: Whether the next of each row, in order, is close, shape (R, C - 1).
-        doubt: What the similarities leave in doubt.
-        rows: Which rows of the buffer these are.
-        columns: References, shape (R, C).
-        order: In which order they are near, shape (R, C).
+        close: Whether each reference is close to the next, in order of distance, shape (R, C - 1).
+        differ: Whether, besides, just one of the two is of the query's class.
     """
-    is_start = np.ones(order.shape, bool)
-    is_start[:, 1:] = ~close
-    run = is_start.cumsum().reshape(order.shape)
-    is_own = np.take_along_axis(doubt.matches(rows, columns), order, axis=1)
-    is_mixed = np.zeros(run[-1, -1] + 1, bool)
-    is_mixed[run[:, 1:][close & (is_own[:, 1:] != is_own[:, :-1])]] = True
-    return is_mixed[run].nonzero()
+    rows = np.flatnonzero(differ.any(axis=1))
+    run = np.ones((len(rows), close.shape[1] + 1), np.int64)
+    run[:, 1:] = ~close[rows]
+    run = run.cumsum().reshape(run.shape)
+    is_mixed = np.zeros(run.size + 1, bool)
+    is_mixed[run[:, 1:][differ[rows]]] = True
+    row, rank = is_mixed[run].nonzero()
+    return [rows[row], rank, run[row, rank]]

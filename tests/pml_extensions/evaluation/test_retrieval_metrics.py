@@ -19,7 +19,7 @@ from support import paths
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, _ranking, _strips
+from pml_extensions.evaluation import RetrievalMetrics, _query_chunks, _ranking
 from pml_extensions.evaluation._ranking import Retrieval
 
 NAMES = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
@@ -48,7 +48,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
             patch.setattr(_ranking, "_KEPT_PAIRS", 40)
         if request.param == "by values, as on a GPU":
             patch.setattr(_ranking, "_is_gpu", lambda device: True)
-            patch.setattr(_strips, "free_memory", lambda device: 2**34)
+            patch.setattr(_query_chunks, "free_memory", lambda device: 2**34)
             patch.setattr(Retrieval, "_counted_classes", _all_classes)
         yield request.param
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, _ranking, _sorting, _strips
+from pml_extensions.evaluation import RetrievalMetrics, _query_chunks, _ranking, _sorting
 from pml_extensions.evaluation._sorting import nearest_by_numpy, nearest_by_sorting
 
 SHAPES = [(1, 1, 1), (3, 7, 7), (5, 40, 1), (4, 90, 2), (30, 403, 9), (7, 1000, 6), (2, 300, 250)]
@@ -33,9 +33,10 @@ def test_the_nearest_stand_in_order_of_index_where_equal(
     similarities[::2] = similarities[::2].abs()
     if count < size:
         similarities[torch.arange(rows), torch.arange(rows) % size] = -torch.inf
-    expected = by_hand(similarities, count)
-    assert nearest_by_numpy(similarities.numpy(), count).tolist() == expected
-    assert nearest_by_sorting(similarities, count).tolist() == expected
+    classes, own = (torch.randint(2, (n,), generator=generator) for n in (size, rows))
+    expected = (classes[torch.tensor(by_hand(similarities, count))] == own[:, None]).tolist()
+    assert nearest_by_numpy(similarities.numpy(), classes, own, count).tolist() == expected
+    assert nearest_by_sorting(similarities, classes, own, count).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.Monkey
         metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 100))
         found.append(metrics.per_query(x, labels))
     monkeypatch.setattr(_ranking, "_is_gpu", lambda device: True)
-    monkeypatch.setattr(_strips, "free_memory", lambda device: 2**34)
+    monkeypatch.setattr(_query_chunks, "free_memory", lambda device: 2**34)
     for items in (0, 8192):
         monkeypatch.setattr(_ranking, "_SORTED_ITEMS", items)
         found.append(metrics.per_query(x, labels))
