@@ -232,7 +232,7 @@ OVERRIDES = [
     ("methods.contrastive.miner=losses_here.SCALE", "losses_here.SCALE' is 5"),
     ("protocol.training.batch_size=1", "batch_size"),
     ("protocol.training.batch_size=64", "batch_size=64", "classes"),
-    ("protocol.split.folds=12", "24 classes are too few for 12 folds"),
+    ("protocol.split.folds=12", "12 test classes are too few for 12 folds"),
     ("protocol.training.embedding_size=0", "embedding_size"),
     ("name=../elsewhere", "name", "../elsewhere"),
     ("seed=-1", "seed", "0"),

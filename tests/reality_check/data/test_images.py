@@ -87,16 +87,6 @@ def test_batches_of_many_sizes_repeat_edge_pixels() -> None:
                 assert padded[y, x].tolist() == expected.tolist()
 
 
-def test_the_gather_of_a_device_gives_the_same_as_copies() -> None:
-    """What a GPU would run, on a CPU."""
-    images, _ = many_sizes()
-    store = PixelStore(images, CPU)
-    rows = np.array([4, 1, 2, 2])
-    heights, widths = images.heights[rows], images.widths[rows]
-    gathered = store._gather_pixels(rows, heights, widths)
-    torch.testing.assert_close(gathered, store.batch(rows).pixels)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", [True, False])
 def test_batches_on_a_gpu(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ def test_the_fewest_official_classes_validate_on_two(options: Options) -> None:
     splits = split_dataset(labelled(tuple(range(4, 12))), options)
     assert [len(fold.validation) for fold in splits.folds] == [2] * options.folds
     assert split_dataset(labelled((0, 1)), options).test == (0, 1)
-    with pytest.raises(UsageError, match=r"3 classes to train .* need at least 4 and 2"):
+    with pytest.raises(UsageError, match=r"3 training and .* need at least 4 and 2"):
         split_dataset(labelled(tuple(range(3, 12))), options)
 
 
@@ -189,8 +189,8 @@ def test_the_fewest_official_classes_validate_on_two(options: Options) -> None:
     [
         (None, False, Options("official"), "no split of its own.*half"),
         ((10, 11), True, Options("half"), "queries and a gallery.*official"),
-        (tuple(range(2, 12)), False, Options("official"), "2 classes to train and 10 to test"),
-        ((11,), False, Options("official"), "11 classes to train and 1 to test"),
+        (tuple(range(2, 12)), False, Options("official"), "2 training and 10 test classes"),
+        ((11,), False, Options("official"), "11 training and 1 test classes"),
     ],
 )
 def test_a_split_that_cannot_be(
