@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 #: What `settings` has unless a profile says otherwise.
 _USUAL = 100
@@ -16,10 +16,15 @@ def register_profiles() -> None:
     `fast` draws the same examples each time, so that a change that touches nothing else fails
     nothing else; `thorough` draws others each time.
     """
-    settings.register_profile("fast", max_examples=_USUAL, deadline=None, derandomize=True)
-    settings.register_profile(
-        "thorough", max_examples=_USUAL, deadline=None, derandomize=False, print_blob=True
+    common = settings(
+        max_examples=_USUAL,
+        deadline=None,
+        suppress_health_check=[
+            HealthCheck.too_slow
+        ],  # machines of CI may stand still
     )
+    settings.register_profile("fast", common, derandomize=True)
+    settings.register_profile("thorough", common, derandomize=False, print_blob=True)
     settings.load_profile("fast")
 
 
