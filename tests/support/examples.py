@@ -19,9 +19,7 @@ def register_profiles() -> None:
     common = settings(
         max_examples=_USUAL,
         deadline=None,
-        suppress_health_check=[
-            HealthCheck.too_slow
-        ],  # machines of CI may stand still
+        suppress_health_check=[HealthCheck.too_slow],  # machines of CI may stand still
     )
     settings.register_profile("fast", common, derandomize=True)
     settings.register_profile("thorough", common, derandomize=False, print_blob=True)
