@@ -13,7 +13,7 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
-from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
+from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Bounds,
     Comparison,
@@ -142,11 +142,6 @@ class Summary:
     def origins(self) -> dict[str, str]:
         """The output folder of each method; empty where there is only one folder."""
         return {method.name: method.origin for method in self.results.methods if method.origin}
-
-    def folder_of(self, method: str) -> Folder | None:
-        """Return the output folder of a method; ``None`` in the report of a folder itself."""
-        folders, label = self.results.folders, self.origins.get(method)
-        return next((f for f in folders if len(folders) == 1 or f.label == label), None)
 
     @cached_property
     def categories(self) -> tuple[str, ...]:

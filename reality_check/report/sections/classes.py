@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
@@ -34,8 +33,8 @@ def classes_section(analysis: Analysis) -> Section | None:
         names = [f"{method} ({category})" for method, category in analysis.unscored]
         shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
         blocks.append(
-            f"The scores of every query are missing for {listed(shown)}. "
-            f"{_how_to_score(analysis)}; nothing is trained."
+            f"The scores of every query are missing or damaged for {listed(shown)}, which have no "
+            "interval here."
         )
     return Section("classes", "Other test classes", tuple(blocks))
 
@@ -65,16 +64,3 @@ def _table(analysis: Analysis) -> PlainTable:
 
 def _range(bounds: Bounds) -> str:
     return f"{percent(bounds.low)} to {percent(bounds.high)}"
-
-
-def _how_to_score(analysis: Analysis) -> str:
-    """Return the commands that compute the missing scores, where the networks are kept."""
-    folders = [analysis.summary.folder_of(method) for method, _ in analysis.unscored]
-    paths = list(dict.fromkeys(folder.path for folder in folders if folder is not None))
-    if not paths:
-        return (
-            "In the folder of this report, reality-check score . makes them from the kept networks"
-        )
-    commands = listed([f"reality-check score {shlex.quote(path)}" for path in paths])
-    verb = "makes" if len(paths) == 1 else "make"
-    return f"{commands} {verb} them from the kept networks, for the next report of these folders"

@@ -116,7 +116,6 @@ def test_the_report_of_a_group_of_one_folder_names_that_folder(tmp_path: Path) -
         assert "In the folder of this report" not in words
         assert "runs/my/third" in words.partition("Output folders")[2]
         assert "stand in one table" not in words
-        assert "reality-check score runs/my/third makes them" in words
 
 
 def below(folder: Path) -> set[str]:

@@ -31,7 +31,6 @@ from reality_check.results import (
     ColumnValue,
     Cost,
     ExperimentResults,
-    Folder,
     Importance,
     MethodResults,
     QueryScores,
@@ -102,37 +101,6 @@ def test_the_uncertainty_of_one_method(queried: ExperimentResults) -> None:
     assert one.design_effect > 1.5
 
 
-@pytest.mark.parametrize(
-    ("folders", "said"),
-    [
-        ("1", "reality-check score 'runs/my one' makes them from the kept networks, for the next"),
-        ("12", "reality-check score runs/two makes them from"),
-    ],
-)
-def test_scores_are_made_in_the_folders_that_lack_them(
-    queried: ExperimentResults, folders: str, said: str
-) -> None:
-    assert queried.queries is not None
-    whole = queried.queries
-
-    def load(method: str, category: str, reproduction: int) -> np.ndarray | None:
-        return None if method == "warped" else whole.load(method, category, reproduction)
-
-    sources = {
-        "1": Folder("one", "runs/my one", "e", ("warped",), 0, True),
-        "2": Folder("two", "runs/two", "e", ("warped",), 0, True),
-    }
-    origin = {"1": "", "12": "two"}[folders]
-    methods = tuple(dataclasses.replace(m, origin=origin) for m in queried.methods)
-    part = QueryScores(whole.labels, whole.class_names, load)
-    shown = tuple(sources[key] for key in folders)
-    changed = dataclasses.replace(queried, queries=part, methods=methods, folders=shown)
-    note = texts(classes_section(analysis(changed)))[-1]
-    assert said in note
-    assert "score ." not in note
-    assert note.endswith("; nothing is trained.")
-
-
 def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
     queried: ExperimentResults,
 ) -> None:
@@ -151,8 +119,9 @@ def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
     for pair in found.summary.comparisons("complete"):
         has = ("complete", pair.better, pair.other) in found.differences
         assert has == ("warped" not in (pair.better, pair.other))
-    (note,) = [text for text in texts(classes_section(found)) if "reality-check score ." in text]
-    assert note.startswith("The scores of every query are missing for warped (complete).")
+    assert texts(classes_section(found))[-1].startswith(
+        "The scores of every query are missing or damaged for warped (complete), which"
+    )
 
 
 # -- budget --------------------------------------------------------------------------------------
