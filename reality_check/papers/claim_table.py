@@ -145,7 +145,7 @@ def _verdicts(campaign: Campaign) -> list[tuple[str, str]]:
     """Return the verdict of each claim, in a word or two and with the numbers."""
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
-    locked, results = campaign.experiment, collect(campaign)
+    locked, results = campaign.experiment, collect(campaign, importance=False)
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
     summary = Summary(results)
