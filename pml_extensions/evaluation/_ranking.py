@@ -39,11 +39,11 @@ _SORTED_ITEMS_ON_CPU = 8192
 _SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
 #: Larger classes are sorted on a CPU, because counting compares every reference with each member.
-_COUNTED_MEMBERS = 16
+_LARGEST_COUNTED_CLASS = 16
 #: Sorting is slow if more than 1 / _DEEP_SHARE of all ranks must be exact.
 _DEEP_SHARE = 16
 #: Larger classes are sorted on a GPU, because they have too many ties of float32 similarities.
-_UNTIED_MEMBERS = 256
+_LARGEST_UNTIED_CLASS = 256
 #: When a CPU sorts all queries of self-retrieval, each similarity is computed once for both vectors
 #: if they have at least this many dimensions, in chunks of this many rows, if at most this many
 #: similarities must be kept, and if no class holds more than 1 / _HALVED_SHARE of all.
@@ -164,16 +164,21 @@ class Retrieval:
         return _SORTED_ITEMS_ON_CPU if self.references is None else _SORTED_GALLERY_ON_CPU
 
     def _counted_classes(
-        self, members: Tensor, query_counts: Tensor, items: int, limit: int | None
+        self, class_sizes: Tensor, query_counts: Tensor, items: int, limit: int | None
     ) -> Tensor:
-        """Return which classes are ranked by counting, the smallest ones; others are sorted."""
+        """Return a mask of the classes that are ranked by counting: the smallest ones.
+
+        The others are ranked by sorting, which is faster for them, or needs less memory.
+        """
         if self.on_gpu:
-            return members <= (_UNTIED_MEMBERS if limit is None else 0)
-        order = members.argsort(stable=True)
-        fits = (members * query_counts)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= (members[order] * _SORTED_SHARE <= items) & (members[order] <= _COUNTED_MEMBERS)
+            return class_sizes <= (_LARGEST_UNTIED_CLASS if limit is None else 0)
+        order = class_sizes.argsort(stable=True)
+        fits = (class_sizes * query_counts)[order].cumsum(0) <= _KEPT_PAIRS
+        fits &= (class_sizes[order] * _SORTED_SHARE <= items) & (
+            class_sizes[order] <= _LARGEST_COUNTED_CLASS
+        )
         if self.references is None:
-            fits &= members[order] <= (self.chunk_size or _CHUNK_SIZE)
+            fits &= class_sizes[order] <= (self.chunk_size or _CHUNK_SIZE)
         counted = torch.empty_like(fits)
         counted[order] = fits
         return counted

@@ -113,13 +113,13 @@ def retrieval_gallery(
     Raises:
         ValueError: A shape is wrong or an index is out of range.
     """
-    classes = _classes("images", images, "labels", labels)
+    classes = _checked_labels("images", images, "labels", labels)
     if (reference_images is None) != (reference_labels is None):
         raise ValueError("reference_images and reference_labels must be given together.")
     if reference_images is None or reference_labels is None:
         reference_images, reference_classes = images, classes
     else:
-        reference_classes = _classes(
+        reference_classes = _checked_labels(
             "reference_images", reference_images, "reference_labels", reference_labels
         )
     if reference_images.shape[1:3] != images.shape[1:3]:
@@ -228,20 +228,20 @@ def _picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
     return np.broadcast_to(pixels, (*pixels.shape[:2], 3))
 
 
-def _classes(
+def _checked_labels(
     name: str, images: NDArray[np.uint8] | Tensor, labels_name: str, labels: Tensor | ArrayLike
 ) -> Tensor:
     """Check images and their labels, and return the labels as int64 on the CPU."""
     check_images(name, images)
     if images.shape[3] not in (1, 3):
         raise ValueError(f"{name} must have 1 or 3 channels, but have {images.shape[3]}.")
-    classes = integers(labels, labels_name).cpu()
-    if len(classes) != len(images):
+    checked = integers(labels, labels_name).cpu()
+    if len(checked) != len(images):
         raise ValueError(
             f"{labels_name} must have shape ({len(images)},) like {name}, but got "
-            f"{tuple(classes.shape)}."
+            f"{tuple(checked.shape)}."
         )
-    return classes
+    return checked
 
 
 def _indices(name: str, values: Tensor | ArrayLike, size: int, ndim: int) -> Tensor:

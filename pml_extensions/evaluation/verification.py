@@ -49,7 +49,7 @@ def merge_mirrored(
     Raises:
         ValueError: Shapes differ, a value is NaN or infinite, or there is no such convention.
     """
-    _convention(convention)
+    _check_convention(convention)
     x, y = _two_matrices(embeddings, mirrored, "embeddings", "mirrored")
     mean = x / 2 + y / 2  # a sum of large numbers may be infinite
     return directions(mean) if convention == "insightface" else mean
@@ -83,7 +83,7 @@ def pair_verification(
         ValueError: Shapes differ, a value is NaN or infinite, there is no such convention, there
             are fewer pairs than folds, or all pairs are the same or all are different.
     """
-    _convention(convention)
+    _check_convention(convention)
     a, b = _two_matrices(embeddings_a, embeddings_b, "embeddings_a", "embeddings_b")
     a, b = a.double(), b.double()
     if convention == "insightface":
@@ -150,7 +150,7 @@ def _gains(
     return gains[:thresholds].cumsum()
 
 
-def _convention(convention: str) -> None:
+def _check_convention(convention: str) -> None:
     checks.one_of("convention", convention, tuple(THRESHOLDS))
 
 

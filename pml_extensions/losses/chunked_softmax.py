@@ -83,12 +83,12 @@ class _ChunkedSums(torch.autograd.Function):
         labels, top, log_sum, x, *rows = ctx.saved_tensors
         needs_grad = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
+            # Computed again in one piece, so that these gradients have gradients (create_graph).
+            def recomputed(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+                rows_of_labels = (row.index_select(0, labels) for row in rows)
+                return *plain_sums(ctx.logits(x, *rows), labels), *rows_of_labels
 
-            def sums(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-                own_rows = (row.index_select(0, labels) for row in rows)
-                return *plain_sums(ctx.logits(x, *rows), labels), *own_rows
-
-            return None, None, None, *gradients(sums, (x, *rows), grads)
+            return None, None, None, *gradients(recomputed, (x, *rows), grads)
         grad_x = torch.zeros_like(x) if needs_grad[0] else None
         grad_rows = [
             torch.empty_like(row) if needed else None

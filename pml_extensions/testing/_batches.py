@@ -22,7 +22,7 @@ class BatchChecks(LossCase):
     def test_degenerate_batches_are_finite(self, name: str) -> None:
         """The value and every gradient are finite for each degenerate batch.
 
-        Wrong result: one such batch makes all weights NaN.
+        Wrong result if it fails: one such batch makes all weights NaN.
         """
         x, labels = self.degenerate_batch(name)
         for name, tensor in gradients(self.seeded_loss(), x, labels).items():
@@ -48,7 +48,7 @@ class BatchChecks(LossCase):
     def test_a_nan_embedding_shows_in_the_loss(self) -> None:
         """An embedding with NaN makes the value NaN.
 
-        Wrong result: a diverged training continues unnoticed.
+        Wrong result if it fails: a diverged training continues unnoticed.
         """
         x, labels = self.batch()
         with_nan = x.detach().clone()
@@ -58,7 +58,7 @@ class BatchChecks(LossCase):
     def test_inputs_are_left_alone(self) -> None:
         """The loss does not modify embeddings, labels or mined indices.
 
-        Wrong result: other losses and metrics of the same batch get modified inputs.
+        Wrong result if it fails: other losses and metrics of the same batch get modified inputs.
         """
         x, labels = self.batch()
         x = x.detach()
@@ -72,7 +72,7 @@ class BatchChecks(LossCase):
     def test_order_of_samples_does_not_matter(self) -> None:
         """A permuted batch has the same value, and its gradient is permuted in the same way.
 
-        Wrong result: training depends on the order of samples in a batch.
+        Wrong result if it fails: training depends on the order of samples in a batch.
         """
         x, labels = self.batch(torch.float64)
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(2)).to(x.device)
@@ -83,7 +83,7 @@ class BatchChecks(LossCase):
     def test_names_of_classes_do_not_matter(self) -> None:
         """Permuted labels, with class-wise parameters permuted alike, give the same value.
 
-        Wrong result: training depends on which label a class has.
+        Wrong result if it fails: training depends on which label a class has.
         """
         x, labels = self.batch(torch.float64)
         expected = call(self.seeded_loss().double(), x, labels)
@@ -108,7 +108,7 @@ class BatchChecks(LossCase):
     def test_labels_may_be_int32(self) -> None:
         """Labels of another integer type give the same value.
 
-        Convention: labels must be int64; write labels.long().
+        Broken convention if it fails: labels must be int64; write labels.long().
         """
         x, labels = self.batch()
         self.same(self.value(x, labels.int()), self.value(x, labels))
@@ -116,9 +116,9 @@ class BatchChecks(LossCase):
     def test_calls_without_labels_are_refused(self) -> None:
         """A call without labels raises ValueError, if the loss requires them.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: missing labels raise an obscure error, or none.
+        Broken convention if it fails: missing labels raise an obscure error, or none.
         """
         if not self.labels_required:
             pytest.skip("labels_required is False")
@@ -128,7 +128,7 @@ class BatchChecks(LossCase):
     def test_wrong_shapes_are_refused(self) -> None:
         """Three-dimensional embeddings, and labels of another length or shape, raise an error.
 
-        Convention: wrong shapes are accepted.
+        Broken convention if it fails: wrong shapes are accepted.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
@@ -139,9 +139,9 @@ class BatchChecks(LossCase):
     def test_reference_embeddings(self) -> None:
         """``ref_emb`` gets gradients if it is supported, and raises ValueError otherwise.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: ref_emb=, which CrossBatchMemory passes, is ignored or fails.
+        Broken convention if it fails: ref_emb=, which CrossBatchMemory passes, is ignored or fails.
         """
         x, labels = self.batch()
         ref = x.detach().flip(0).mul(0.9).requires_grad_()

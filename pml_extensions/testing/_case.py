@@ -63,7 +63,7 @@ class LossCase:
         """Skip the check, or expect it to fail, as its docstring and the class say."""
         rank_failures(request.config)
         doc = described(type(self), request.node.name)
-        required = re.search(r"For losses with ``(\w+)``", doc)
+        required = re.search(r"Applies only to losses with ``(\w+)``", doc)
         if required and not hasattr(self.make_loss(), required[1]):
             pytest.skip(f"does not apply to a loss without {required[1]}")
         for name in (request.node.name, request.node.name.partition("[")[0]):

@@ -15,7 +15,8 @@ class PrecisionChecks(LossCase):
     def test_low_precision_embeddings_are_computed_in_float32(self, dtype: torch.dtype) -> None:
         """The value equals that of the same embeddings in float32; the gradient is cast back.
 
-        Convention: with half-precision embeddings the value has three correct digits, or none.
+        Broken convention if it fails: with half-precision embeddings the value has three correct
+        digits, or none.
         """
         x, labels = self.batch(dtype)
         loss = self.seeded_loss()
@@ -33,7 +34,7 @@ class PrecisionChecks(LossCase):
     def test_double_precision_is_computed_in_double(self) -> None:
         """float64 embeddings give a float64 value, also with float32 parameters.
 
-        Convention: float64 embeddings fail or lose precision.
+        Broken convention if it fails: float64 embeddings fail or lose precision.
         """
         x, labels = self.batch(torch.float64)
         actual = gradients(self.seeded_loss(), x, labels)
@@ -44,7 +45,8 @@ class PrecisionChecks(LossCase):
     def test_autocast_changes_nothing(self) -> None:
         """Under autocast, float32 embeddings give the same value and gradients as without it.
 
-        Convention: under torch.autocast the loss has three correct digits; call it outside.
+        Broken convention if it fails: under torch.autocast the loss has three correct digits; call
+        it outside.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
@@ -61,7 +63,7 @@ class PrecisionChecks(LossCase):
     def test_an_optimizer_steps_after_any_dtype(self, dtype: torch.dtype) -> None:
         """A step in any dtype, between float32 steps, works and keeps the dtype of parameters.
 
-        Convention: a batch of another dtype ends the training.
+        Broken convention if it fails: a batch of another dtype ends the training.
         """
         model = self.scaled_loss()
         optimizer = self.make_optimizer(model.parameters())

@@ -9,7 +9,7 @@ import pytest
 
 NAME = "pml_extensions.testing"
 #: Severity of a failure: training goes wrong, or a convention of PML or PyTorch is broken.
-LEVELS = ("Wrong result", "Convention")
+LEVELS = ("Wrong result", "Broken convention")
 
 #: Cases whose failure means something else than that of the other cases of their check.
 CASES = {
@@ -33,10 +33,11 @@ def described(cls: type, name: str) -> str:
 def consequence_of(cls: type, name: str) -> tuple[str, str]:
     """Return the severity of a failed check and its consequence.
 
-    Both are in the last paragraph of the check's docstring, as in "Convention: ... is ignored."
+    Both are in the last paragraph of the check's docstring, as in "Broken convention if it fails:
+    the reducer is ignored."
     """
     paragraphs = described(cls, name).split("\n\n")
-    level, _, consequence = " ".join(paragraphs[-1].split()).partition(": ")
+    level, _, consequence = " ".join(paragraphs[-1].split()).partition(" if it fails: ")
     if name in CASES:
         return LEVELS[1], CASES[name]
     return (level, consequence) if level in LEVELS else (LEVELS[0], paragraphs[0])

@@ -24,9 +24,9 @@ class ReductionChecks(LossCase):
     def test_sub_losses_are_declared(self) -> None:
         """``sub_loss_names`` lists all sub-losses; for others PML silently ignores the reducer.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: PML ignores the reducer for sub-losses that are not listed.
+        Broken convention if it fails: PML ignores the reducer for sub-losses that are not listed.
         """
         x, labels = self.batch()
         raw = self.raw(x, labels)
@@ -38,9 +38,9 @@ class ReductionChecks(LossCase):
     def test_reducers_have_entries_to_act_on(self) -> None:
         """At least one sub-loss has an entry for each sample, pair or triplet.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: reducer= and miners have no effect.
+        Broken convention if it fails: reducer= and miners have no effect.
         """
         kinds = {sub_loss["reduction_type"] for sub_loss in self.raw(*self.batch()).values()}
         assert kinds - {"already_reduced"}, "the loss reduces itself, so reducers have no effect"
@@ -49,9 +49,9 @@ class ReductionChecks(LossCase):
     def test_reducers_see_the_entries(self, name: str) -> None:
         """The value with each of PML's reducers equals that of plain loops over the entries.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: reducer= does not do what it says.
+        Broken convention if it fails: reducer= does not do what it says.
         """
         x, labels = self.batch()
         raw = self.raw(x, labels)
@@ -84,9 +84,9 @@ class ReductionChecks(LossCase):
     def test_embedding_regularizer_is_added(self) -> None:
         """``embedding_regularizer`` adds its value times ``embedding_reg_weight``.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: embedding_regularizer= has no effect.
+        Broken convention if it fails: embedding_regularizer= has no effect.
         """
         x, labels = self.batch()
         regularizer = regularizers.LpRegularizer()
@@ -98,9 +98,9 @@ class ReductionChecks(LossCase):
     def test_works_with_a_miner_and_in_multiple_losses(self) -> None:
         """The loss accepts mined pairs, and MultipleLosses returns the weighted sum.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: miners or MultipleLosses cannot be used.
+        Broken convention if it fails: miners or MultipleLosses cannot be used.
         """
         x, labels = self.batch()
         mined = miners.MultiSimilarityMiner()(x.detach(), labels)

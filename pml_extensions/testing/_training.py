@@ -25,7 +25,8 @@ class TrainingChecks(LossCase):
     def test_gradient_of_embeddings_is_the_derivative(self) -> None:
         """Backward agrees with finite differences in float64.
 
-        Wrong result: the network is trained with another gradient than that of the loss.
+        Wrong result if it fails: the network is trained with another gradient than that of the
+        loss.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
@@ -39,7 +40,7 @@ class TrainingChecks(LossCase):
 
         ``once_differentiable`` does not raise an error if the incoming gradient is a constant.
 
-        Wrong result: a gradient penalty is trained with a wrong gradient.
+        Wrong result if it fails: a gradient penalty is trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
@@ -65,7 +66,7 @@ class TrainingChecks(LossCase):
     def test_backward_twice_gives_twice_the_gradient(self) -> None:
         """A second backward pass through the same graph gives the same gradient again.
 
-        Wrong result: a second backward pass gives another gradient.
+        Wrong result if it fails: a second backward pass gives another gradient.
         """
         x, labels = self.batch()
         expected = gradients(self.seeded_loss(), x, labels)
@@ -80,7 +81,7 @@ class TrainingChecks(LossCase):
     def test_gradients_accumulate_over_batches(self) -> None:
         """Two batches before a step give the sum of their gradients.
 
-        Wrong result: accumulated gradients are not the sum of those of the batches.
+        Wrong result if it fails: accumulated gradients are not the sum of those of the batches.
         """
         x, labels = self.batch()
         batches = ((x.detach(), labels), (x.detach() * 0.5 + 0.1, labels.roll(1)))
@@ -97,7 +98,7 @@ class TrainingChecks(LossCase):
     def test_evaluation_changes_nothing(self) -> None:
         """In ``eval`` mode under ``no_grad`` the loss has a value and keeps its state.
 
-        Wrong result: computing the validation loss changes the training.
+        Wrong result if it fails: computing the validation loss changes the training.
         """
         x, labels = self.batch()
         loss = self.seeded_loss().eval()
@@ -111,7 +112,7 @@ class TrainingChecks(LossCase):
     def test_copies_compute_the_same(self) -> None:
         """Copies by ``copy.deepcopy`` and pickle give the same value and gradients.
 
-        Convention: the loss cannot be copied or sent to another process.
+        Broken convention if it fails: the loss cannot be copied or sent to another process.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
@@ -124,7 +125,7 @@ class TrainingChecks(LossCase):
     def test_a_checkpoint_resumes_the_loss(self, tmp_path: Path) -> None:
         """A new loss with the loaded state dictionary gives the same value and gradients.
 
-        Wrong result: a resumed training continues with another loss.
+        Wrong result if it fails: a resumed training continues with another loss.
         """
         x, labels = self.batch()
         loss = self.trained_loss()
@@ -146,9 +147,9 @@ class TrainingChecks(LossCase):
     def test_a_pml_trainer_trains_an_epoch(self) -> None:
         """PML's ``MetricLossOnly`` trains the network and each parameter of the loss.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Wrong result: a parameter is not trained, or PML's trainers fail.
+        Wrong result if it fails: a parameter is not trained, or PML's trainers fail.
         """
         x, labels = self.batch(n=40)
         models = torch.nn.ModuleDict(
@@ -179,7 +180,7 @@ class TrainingChecks(LossCase):
     def test_compiling_changes_nothing(self) -> None:
         """``torch.compile(fullgraph=True)`` keeps value and gradients, also after ``set_phase``.
 
-        Convention: torch.compile(fullgraph=True) cannot be used.
+        Broken convention if it fails: torch.compile(fullgraph=True) cannot be used.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()

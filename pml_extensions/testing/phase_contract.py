@@ -29,7 +29,7 @@ class PhaseContract(LossCase):
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:
         """The hyper-parameters are saved exactly in the state dictionary and need no gradient.
 
-        Wrong result: a resumed training continues in another phase.
+        Wrong result if it fails: a resumed training continues in another phase.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
@@ -42,43 +42,43 @@ class PhaseContract(LossCase):
         resumed = self.make_loss().to(self.device)
         resumed.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
         torch.testing.assert_close(call(resumed, x, labels), after, rtol=0, atol=0)
-        assert self.numbers(resumed) == self.phase
+        assert self.phase_values(resumed) == self.phase
         values = [getattr(resumed, name) for name in self.phase]
         assert not any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
     def test_unknown_phase_names_change_nothing(self) -> None:
         """With an unknown name nothing is set, and the error lists the known names.
 
-        Convention: a misspelt name in set_phase is not noticed.
+        Broken convention if it fails: a misspelt name in set_phase is not noticed.
         """
         loss = self.make_loss()
-        before = self.numbers(loss)
+        before = self.phase_values(loss)
         with pytest.raises(ValueError, match=next(iter(self.phase))):
             loss.set_phase(**self.phase, no_such_name=1.0)
-        assert self.numbers(loss) == before
+        assert self.phase_values(loss) == before
 
     def test_wrong_phase_values_are_refused(self) -> None:
         """``set_phase`` raises ValueError for a value that is not allowed.
 
-        Convention: training continues with an invalid value.
+        Broken convention if it fails: training continues with an invalid value.
         """
         loss = self.make_loss()
         for name, wrong in self.wrong_phase.items():
-            before = self.numbers(loss)
+            before = self.phase_values(loss)
             with pytest.raises(ValueError, match=name):
                 loss.set_phase(**{name: wrong})
-            assert self.numbers(loss) == before
+            assert self.phase_values(loss) == before
 
     def test_changing_the_precision_of_the_module_keeps_the_phase(self) -> None:
         """``loss.bfloat16()`` rounds the weights, but not the hyper-parameters.
 
-        Convention: loss.half() rounds the hyper-parameters.
+        Broken convention if it fails: loss.half() rounds the hyper-parameters.
         """
         loss = self.make_loss()
         loss.set_phase(**self.phase)
         loss.bfloat16().float()
-        assert self.numbers(loss) == self.phase
+        assert self.phase_values(loss) == self.phase
 
-    def numbers(self, loss: Any) -> dict[str, float]:
+    def phase_values(self, loss: Any) -> dict[str, float]:
         """Return the hyper-parameters of the phase by name, as floats."""
         return {name: float(getattr(loss, name)) for name in self.phase}

@@ -29,9 +29,9 @@ class ProxyLossContract(LossContract):
     def test_weight_regularizer_is_added(self) -> None:
         """``weight_regularizer`` adds its value times ``weight_reg_weight``.
 
-        For losses with ``weight_regularizer``.
+        Applies only to losses with ``weight_regularizer``.
 
-        Convention: weight_regularizer= has no effect.
+        Broken convention if it fails: weight_regularizer= has no effect.
         """
         x, labels = self.batch()
         loss = self.seeded_loss(
@@ -43,9 +43,9 @@ class ProxyLossContract(LossContract):
     def test_weight_init_func_is_used(self) -> None:
         """``weight_init_func`` initialises the proxies.
 
-        For losses with ``weight_init_func``.
+        Applies only to losses with ``weight_init_func``.
 
-        Convention: weight_init_func= has no effect.
+        Broken convention if it fails: weight_init_func= has no effect.
         """
         loss = self.make_loss(weight_init_func=lambda w: torch.nn.init.constant_(w, 0.25))
         assert self.proxies(loss).shape == (self.num_classes, self.embedding_size)
@@ -56,9 +56,9 @@ class ProxyLossContract(LossContract):
 
         Weights are divided by the largest one.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: miners do not weight samples.
+        Broken convention if it fails: miners do not weight samples.
         """
         x, labels = self.batch()
         mined = ([0, 0], [5, 5], [1, 2])
@@ -78,10 +78,10 @@ class ProxyLossContract(LossContract):
         exempt from this check needs ``DistributedLossWrapper``. A sub-loss that is already reduced
         must be the mean over both halves of a batch. Losses on pairs or triplets fail this check.
 
-        For losses with ``sub_loss_names``.
+        Applies only to losses with ``sub_loss_names``.
 
-        Convention: under DistributedDataParallel the gradient is not that of the full batch; use
-        PML's DistributedLossWrapper.
+        Broken convention if it fails: under DistributedDataParallel the gradient is not that of the
+        full batch; use PML's DistributedLossWrapper.
         """
         x, labels = self.batch()
         half = len(x) // 2
@@ -100,7 +100,8 @@ class ProxyLossContract(LossContract):
     def test_embeddings_on_their_proxies_are_finite(self) -> None:
         """Value and gradients are finite if embeddings equal their proxies.
 
-        Wrong result: weights become NaN when training brings embeddings onto their proxies.
+        Wrong result if it fails: weights become NaN when training brings embeddings onto their
+        proxies.
         """
         loss = self.seeded_loss()
         labels = torch.arange(self.num_classes, device=self.device)
@@ -110,7 +111,7 @@ class ProxyLossContract(LossContract):
     def test_gradient_of_parameters_is_the_derivative(self) -> None:
         """Backward agrees with finite differences in float64, for each parameter.
 
-        Wrong result: the loss's parameters are trained with a wrong gradient.
+        Wrong result if it fails: the loss's parameters are trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         loss = self.seeded_loss().double()
@@ -128,7 +129,7 @@ class ProxyLossContract(LossContract):
     def test_labels_out_of_range_are_refused(self, name: str) -> None:
         """Labels without a proxy raise an error, also -100, which PyTorch ignores by default.
 
-        Convention: wrong labels are accepted.
+        Broken convention if it fails: wrong labels are accepted.
         """
         if self.device != "cpu":
             pytest.skip("a device-side assertion makes an accelerator unusable")
@@ -141,7 +142,7 @@ class ProxyLossContract(LossContract):
     def test_another_embedding_size_is_refused(self) -> None:
         """Embeddings of another dimension than the proxies raise an error.
 
-        Convention: a wrong embedding size is accepted.
+        Broken convention if it fails: a wrong embedding size is accepted.
         """
         x, labels = self.batch()
         with pytest.raises(Refusal):
@@ -152,9 +153,9 @@ class ProxyLossContract(LossContract):
 
         PML records 0 for a name that a loss lists but never sets.
 
-        For losses with ``add_to_recordable_attributes``.
+        Applies only to losses with ``add_to_recordable_attributes``.
 
-        Convention: PML's record keeper lacks the sizes.
+        Broken convention if it fails: PML's record keeper lacks the sizes.
         """
         loss = self.make_loss()
         for name in ("num_classes", "embedding_size"):
@@ -164,9 +165,9 @@ class ProxyLossContract(LossContract):
     def test_logits_are_larger_for_the_more_similar_class(self) -> None:
         """For embeddings equal to orthogonal proxies, the own class has the largest logit.
 
-        For losses with ``get_logits``.
+        Applies only to losses with ``get_logits``.
 
-        Wrong result: get_logits predicts the wrong class.
+        Wrong result if it fails: get_logits predicts the wrong class.
         """
         loss = self.seeded_loss().eval()
         directions = torch.eye(max(self.num_classes, self.embedding_size), device=self.device)
@@ -181,9 +182,9 @@ class ProxyLossContract(LossContract):
     def test_logits_are_float32_under_autocast(self) -> None:
         """``get_logits`` returns the same float32 logits under autocast as without it.
 
-        For losses with ``get_logits``.
+        Applies only to losses with ``get_logits``.
 
-        Convention: under torch.autocast logits have three correct digits.
+        Broken convention if it fails: under torch.autocast logits have three correct digits.
         """
         x, _ = self.batch()
         loss = self.seeded_loss()

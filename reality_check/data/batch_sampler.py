@@ -195,13 +195,13 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
             f"batch_size={batch_size} is not a multiple of samples_per_class={samples_per_class}; "
             f"write protocol.training.batch_size: {' or '.join(sizes)}."
         )
-    wanted = batch_size // samples_per_class
-    if wanted > num_classes:
+    classes_per_batch = batch_size // samples_per_class
+    if classes_per_batch > num_classes:
         divisors = (k for k in range(1, batch_size + 1) if batch_size % k == 0)
-        enough = next(k for k in divisors if batch_size // k <= num_classes)
+        smallest = next(k for k in divisors if batch_size // k <= num_classes)
         raise UsageError(
-            f"batch_size={batch_size} with samples_per_class={samples_per_class} needs {wanted} "
-            f"classes, but there are {num_classes} to train on; write "
+            f"batch_size={batch_size} with samples_per_class={samples_per_class} needs "
+            f"{classes_per_batch} classes, but there are {num_classes} to train on; write "
             f"protocol.training.batch_size: {num_classes * samples_per_class}, or for the method "
-            f"samples_per_class: {enough}."
+            f"samples_per_class: {smallest}."
         )

@@ -230,11 +230,11 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     counts = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
-    if lost := {name: count for name, count in counts.items() if count}:
+    if restarts := {name: count for name, count in counts.items() if count}:
         yield Deviation(
             "restarts",
             "Attempts repeated with the same parameters after a stop, an error or a lost worker: "
-            f"{counts_text(lost)}.",
+            f"{counts_text(restarts)}.",
         )
 
 

@@ -90,7 +90,7 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
 
 
 def to_grey(images: Tensor, rows: np.ndarray) -> Tensor:
-    """Replace the RGB images in ``rows`` by their grey, in all channels."""
+    """Convert the RGB images at the indices ``rows`` to greyscale, repeated over all channels."""
     if images.shape[1] == 1 or not len(rows):
         return images
     index = torch.from_numpy(rows).to(images.device, non_blocking=True)

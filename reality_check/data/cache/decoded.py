@@ -85,9 +85,9 @@ def _decode(
     except MemoryError:
         raise
     except OSError as error:
-        if error.errno is None:  # Pillow's
+        if error.errno is None:  # raised by Pillow, not by the system
             return _reason(error)
-        # Of the disk, not of the image: not to be remembered as broken.
+        # An error of the disk, not of the image, which must not be recorded as broken.
         raise UsageError(
             f"{str(files.root / path)!r} cannot be read ({error}); fix that and try again."
         ) from error

@@ -166,13 +166,17 @@ def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
 
 
 def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | None:
-    """Download archives, if ``fetch``, and unpack them until the data set is complete."""
+    """Download archives, if ``fetch``, and unpack them until the data set is complete.
+
+    Returns:
+        The root of the data set; ``None`` if it is still incomplete.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        doing = f"which unpacks an archive in {str(folder)!r}."
         lock = folder / ".unpacking.lock"
-        with locked(lock, lambda holder: say(f"Waiting for {holder}, {doing}")):
-            root = _find(folder, published)  # who held the lock before may have done it
+        waiting = "Waiting for {}, which unpacks an archive in {!r}.".format
+        with locked(lock, lambda holder: say(waiting(holder, str(folder)))):
+            root = _find(folder, published)  # the previous holder of the lock may have unpacked it
             for archive in published.archives if root is None else ():
                 if fetch and archive.urls:
                     download(archive, folder)

@@ -73,7 +73,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
                 patch.setattr(_ranking, f"_SORTED_ITEMS{device}", 0)
             patch.setattr(_ranking, "_SORTED_GALLERY_ON_CPU", 0)
             patch.setattr(_ranking, "_SORTED_SHARE", 0)
-            patch.setattr(_ranking, "_COUNTED_MEMBERS", 1000)
+            patch.setattr(_ranking, "_LARGEST_COUNTED_CLASS", 1000)
         yield
 
 

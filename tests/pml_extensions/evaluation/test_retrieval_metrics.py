@@ -43,7 +43,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
             for limit in SORTED_LIMITS:
                 patch.setattr(_ranking, limit, 0)
             patch.setattr(_ranking, "_SORTED_SHARE", 0)
-            patch.setattr(_ranking, "_COUNTED_MEMBERS", 1000)
+            patch.setattr(_ranking, "_LARGEST_COUNTED_CLASS", 1000)
         if request.param == "counted or sorted":
             patch.setattr(_ranking, "_KEPT_PAIRS", 40)
         if request.param == "by values, as on a GPU":

@@ -51,7 +51,7 @@ def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.Monkey
     for items, size in itertools.product((0, 8192), (0, 10**6)):
         monkeypatch.setattr(_ranking, "_SORTED_ITEMS_ON_CPU", items)
         monkeypatch.setattr(_ranking, "_SORTED_SHARE", 64 if items else 0)
-        monkeypatch.setattr(_ranking, "_COUNTED_MEMBERS", 1000)
+        monkeypatch.setattr(_ranking, "_LARGEST_COUNTED_CLASS", 1000)
         monkeypatch.setattr(_ranking, "_HALVED_SIZE", size)
         metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 100))
         found.append(metrics.per_query(x, labels))

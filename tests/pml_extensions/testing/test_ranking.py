@@ -49,7 +49,7 @@ def test_failures_of_a_plain_module_are_ranked_and_what_it_has_not_is_skipped(
     chosen = "on_their_proxies or int32 or have_entries or autocast or recorded"
     assert pytest.main([*words, f"--rootdir={tmp_path}", "-k", chosen, str(file)]) == 1
     said = capsys.readouterr().out
-    assert said.index("Wrong results: 1") < said.index("Conventions: 1")
+    assert said.index("Wrong results: 1") < said.index("Broken conventions: 1")
     assert "TestAngular::test_embeddings_on_their_proxies_are_finite: weights become NaN" in said
     assert "TestAngular::test_labels_may_be_int32: labels must be int64; write" in said
     assert "does not apply to a loss without sub_loss_names" in said
@@ -67,6 +67,7 @@ def test_a_check_without_costs_is_a_wrong_result() -> None:
             """It is mine."""
 
     assert consequence_of(Mine, "test_of_mine[case]") == ("Wrong result", "It is mine.")
-    assert consequence_of(Mine, "test_labels_may_be_int32")[0] == "Convention"
-    assert consequence_of(Mine, "test_degenerate_batches_are_finite[empty]")[0] == "Convention"
+    assert consequence_of(Mine, "test_labels_may_be_int32")[0] == "Broken convention"
+    of_empty = consequence_of(Mine, "test_degenerate_batches_are_finite[empty]")
+    assert of_empty[0] == "Broken convention"
     assert consequence_of(Mine, "test_degenerate_batches_are_finite[one]")[0] == "Wrong result"
