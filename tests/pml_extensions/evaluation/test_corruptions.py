@@ -161,6 +161,8 @@ def test_unknown_corruptions() -> None:
         ("jigsaw", {"max_steps": -1}),
         ("hue_saturation", {"hue": 0.5}),
         ("hue_saturation", {"saturation": 256}),
+        ("hue_saturation", {"hue": 256}),
+        ("hue_saturation", {"hue": -256}),
         ("defocus_blur", {"severity": (0, 5)}),
         ("defocus_blur", {"first_index": -1}),
     ],

@@ -121,6 +121,12 @@ Y = torch.arange(4) // 2
         (1e30, lambda x: kmeans_clusters(x.bfloat16(), 2)),
         (1e200, lambda x: kmeans_clusters(x, 2)),
         (1e19, lambda x: AccuracyCalculator(("NMI",), device=CPU).get_accuracy(x.float(), Y)),
+        (
+            1e19,
+            lambda x: AccuracyCalculator(("NMI",), device=CPU).get_accuracy(
+                x.sign().float(), Y, x.float(), Y
+            ),
+        ),
         (1e200, lambda x: AccuracyCalculator(("r_precision",), device=CPU).get_accuracy(x, Y)),
         (1e200, lambda x: RetrievalMetrics(normalize=False)(x, Y)),
         (1e200, lambda x: RetrievalMetrics(normalize=False)(x.sign(), Y, x, Y)),

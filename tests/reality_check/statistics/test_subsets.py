@@ -14,10 +14,13 @@ from hypothesis import strategies as st
 
 from reality_check.statistics import (
     MAX_LEFT_OUT,
+    Shares,
     all_subsets,
     budget_curve,
     jackknife_error,
     left_out,
+    planned_error,
+    planned_subsets_error,
     subset_estimates,
     subset_shares,
     subset_weights,
@@ -87,6 +90,13 @@ def test_the_weights_of_many_trials_neither_overflow_nor_lose_their_sum() -> Non
     assert np.isfinite(weights).all()
     assert weights.sum() == pytest.approx(1)
     assert weights[-1] == pytest.approx(0.25)
+
+
+def test_the_planned_error_is_that_of_as_many_winners_as_the_weights_amount_to() -> None:
+    shares = Shares(4.0, 1.0)
+    once = planned_error(shares, 1, 1)
+    assert planned_subsets_error(shares, 10, 10) == pytest.approx(once), "one search of all"
+    assert planned_subsets_error(shares, 25, 1) == pytest.approx(once / 5), "25 searches of one"
 
 
 def test_the_shares_make_the_estimate() -> None:
