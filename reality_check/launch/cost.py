@@ -151,8 +151,8 @@ def _measure(
     comparison: Callable[[int], _Comparison],
 ) -> _Times:
     failed = (
-        f"method {method.name!r}: its training fails in the first {_WARM_UP + _MAX_STEPS} steps, with "
-        "searched values at the middle of their ranges"
+        f"method {method.name!r}: its training fails in the first {_WARM_UP + _MAX_STEPS} steps, "
+        "with searched values at the middle of their ranges"
     )
     with users_code(failed):
         trainer = _trainer(prepared, method, device)

@@ -167,9 +167,9 @@ def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> No
     finite = torch.isfinite(features.to(getattr(torch, settings.dtype))).all(dim=1)
     if not bool(finite.all()):
         raise UsageError(
-            f"The features of sample {first + int((~finite).nonzero()[0])} by {settings.model.trunk} "
-            f"are NaN, infinite or too large for {settings.dtype}; check its weights, or write "
-            "--autocast none or --dtype float32."
+            f"The features of sample {first + int((~finite).nonzero()[0])} by "
+            f"{settings.model.trunk} are NaN, infinite or too large for {settings.dtype}; check "
+            "its weights, or write --autocast none or --dtype float32."
         )
 
 

@@ -227,7 +227,7 @@ class ProcessExecutor:
                 self._on_progress(message)
 
     def _wait(self, futures: Sequence[Future[FoldResult]], renew_lease: LeaseCheck) -> None:
-        """Wait until all fold runs are done or one has failed, also after they were asked to stop."""
+        """Wait until all fold runs are done, stopped on request, or one has failed."""
         pending, has_asked = set(futures), False
         while pending:
             done, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
@@ -286,7 +286,7 @@ def _send(writer: Connection, lock: Any, message: dict[str, Any]) -> None:
         writer.send(message)
 
 
-#: In a process of :class:`ProcessExecutor`: the arguments of :meth:`FoldJob.run` for all its jobs.
+#: In a process of :class:`ProcessExecutor`: the arguments of :meth:`FoldJob.run`.
 _job_arguments: dict[str, Any] = {}
 
 

@@ -213,8 +213,8 @@ def _absolute_path(path: Any) -> Any:
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
     if len(os.fsencode(out_dir.resolve())) > _MAX_PATH_BYTES:
         raise UsageError(
-            f"the path of the output folder has more than {_MAX_PATH_BYTES} bytes, and SQLite opens "
-            "no files whose paths are much longer; name another folder with --out."
+            f"the path of the output folder has more than {_MAX_PATH_BYTES} bytes, and SQLite "
+            "opens no files whose paths are much longer; name another folder with --out."
         )
     if experiment.storage is None:
         return
