@@ -196,7 +196,7 @@ class Study:
         return best_trial(self.complete())
 
     def ranked(self) -> list[StoredTrial]:
-        """Return the complete trials that did not diverge, best first; see :func:`ranked_trials`."""
+        """Return the complete trials that did not diverge, best first (:func:`ranked_trials`)."""
         return ranked_trials(self.complete())
 
     def failure(self) -> dict[str, Any] | None:
