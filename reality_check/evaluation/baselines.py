@@ -60,9 +60,9 @@ def score_baselines(
     forwards: dict[str, Forward] = {}
     raw = raw_input(shape)
     if trainval is not None and raw is not None:
-        others = build_pipeline(trainval, model, training.augmentation, device)
+        trainval_images = build_pipeline(trainval, model, training.augmentation, device)
         forwards[raw] = as_vectors
-        forwards[f"PCA of {raw}"] = projection(others, training.embedding_size)
+        forwards[f"PCA of {raw}"] = projection(trainval_images, training.embedding_size)
     if raw != RAW_VECTORS or model.trunk != "identity":  # otherwise equal to the raw input
         forwards["untrained trunk"] = network.features
     forwards["untrained embedder"] = network

@@ -200,8 +200,8 @@ def _with_absolute_paths(dataset: Dataset) -> Dataset:
         return dataset.model_copy(update={"path": _absolute_path(dataset.path)})
     if isinstance(dataset, FunctionData | TorchDatasetData):
         paths = {key: _absolute_path(dataset.arguments.get(key)) for key in ("path", "root")}
-        given = {key: path for key, path in paths.items() if path is not None}
-        return dataset.model_copy(update={"arguments": {**dataset.arguments, **given}})
+        resolved = {key: path for key, path in paths.items() if path is not None}
+        return dataset.model_copy(update={"arguments": {**dataset.arguments, **resolved}})
     return dataset
 
 
@@ -267,8 +267,8 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
 
 def _existing_campaign(experiment: Experiment, out_dir: Path) -> Campaign:
     """Return the campaign of the output folder, with the storage's URL of ``experiment``."""
-    there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
-    return Campaign(there, out_dir, only_reads=True)
+    existing = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
+    return Campaign(existing, out_dir, only_reads=True)
 
 
 def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:

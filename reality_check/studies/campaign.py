@@ -132,14 +132,14 @@ class Campaign:
     def is_complete(self) -> bool:
         """Whether every stage of every method is complete."""
         ready = list(self.ready_stages())
-        names = {(work.method, work.stage, work.search) for work in ready}
-        wanted = {
+        ready_keys = {(work.method, work.stage, work.search) for work in ready}
+        expected = {
             (method.name, stage, search)
             for method in self.experiment.methods
             for stage in self.stages_of(method)
             for search in self.searches_of(stage)
         } | {("", Stage.BASELINES, 0)}
-        return wanted <= names and all(work.study.is_complete() for work in ready)
+        return expected <= ready_keys and all(work.study.is_complete() for work in ready)
 
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
         """Return the stages of a method, which is only the search if all trials diverged."""
@@ -211,8 +211,8 @@ class Campaign:
             study = self.study(method, Stage.REPRODUCTIONS)
             assert study is not None
             runs = study.complete()
-            alike = [runs[other] for other, item in enumerate(plan) if item == plan[index]]
-            trials = [run for run in alike if run.diverged is None]
+            same_trial = [runs[other] for other, item in enumerate(plan) if item == plan[index]]
+            trials = [run for run in same_trial if run.diverged is None]
         totals = [epoch for trial in trials for epoch in trial.fold_epochs]
         follow_ups = [epoch for trial in trials for epoch in trial.follow_up_epochs]
         step = self.experiment.protocol.complete.round_epochs_up_to

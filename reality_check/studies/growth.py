@@ -145,20 +145,22 @@ def without_growth(
     return plain, changes
 
 
-def _draws_same_trials(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+def _draws_same_trials(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     """Whether the existing trials would be drawn the same way, at random or by a model."""
-    trials = there["trials"]
-    start = [min(search["startup_trials"], trials) for search in (there, ours)]
-    return ours["sampler"] in INDEPENDENT or start[0] == start[1]
+    trials = recorded["trials"]
+    start = [min(search["startup_trials"], trials) for search in (recorded, current)]
+    return current["sampler"] in INDEPENDENT or start[0] == start[1]
 
 
-def _code_without_growth(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the fingerprints of ``ours``, without those of new methods."""
-    code = {name: source for name, source in ours.items() if name in there or name == _WEIGHTS}
-    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (there, ours))
+def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """Return the fingerprints of ``current``, without those of new methods."""
+    code = {
+        name: source for name, source in current.items() if name in recorded or name == _WEIGHTS
+    }
+    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (recorded, current))
     if old <= new:
         code.pop(_WEIGHTS, None)
-        code.update({_WEIGHTS: there[_WEIGHTS]} if _WEIGHTS in there else {})
+        code.update({_WEIGHTS: recorded[_WEIGHTS]} if _WEIGHTS in recorded else {})
     return code
 
 

@@ -74,11 +74,11 @@ def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
     file = out_dir / "experiment.yaml"
     if not file.exists():
         return []
-    there = _read_locked(file)["code"]
+    recorded = _read_locked(file)["code"]
     return [
         name
         for name, source in experiment.code.items()
-        if name not in _NO_CODE and there.get(name) not in (None, source)
+        if name not in _NO_CODE and recorded.get(name) not in (None, source)
     ]
 
 

@@ -79,9 +79,9 @@ def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
     return rows
 
 
-def _stage_row(method: str, stage: Stage, search: int, wanted: int, study: Study | None) -> Row:
+def _stage_row(method: str, stage: Stage, search: int, num_trials: int, study: Study | None) -> Row:
     if study is None:
-        return Row(method, stage, search, 0, wanted, None, None)
+        return Row(method, stage, search, 0, num_trials, None, None)
     complete = study.complete()
     seconds = [trial.seconds for trial in complete.values() if trial.seconds is not None]
     best = study.best()
@@ -186,13 +186,13 @@ def _worker_key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
     return worker["host"], worker.get("namespace"), worker["pid"]
 
 
-def _count_attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
+def _count_attempts(trials: Sequence[StoredTrial], num_trials: int) -> dict[str, Any]:
     """Return a stage's attempts that diverged, failed, or lost their worker, for its status."""
     failed = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
     lost = [trial for trial in failed if trial.was_abandoned]
     lost_indices = {trial.trial_index for trial in lost}
     retried = {trial.trial_index for trial in trials if trial not in failed} & lost_indices
-    complete = complete_by_index(trials, wanted).values()
+    complete = complete_by_index(trials, num_trials).values()
     return {
         "diverged": sum(trial.diverged is not None for trial in complete),
         "failed": [

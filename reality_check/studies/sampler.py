@@ -51,20 +51,20 @@ def build_sampler(
     Raises:
         UsageError: the sampler does not exist, is not a sampler, or refuses the arguments.
     """
-    what = f"sampler {kind}"
+    label = f"sampler {kind}"
     extra: dict[str, Any] = {"seed": seed}
     if kind in SAMPLERS:
         cls = getattr(optuna.samplers, SAMPLERS[kind])
     else:
         cls, extra = find_class(kind, "sampler"), {**extra, "n_startup_trials": startup_trials}
-    sampler = build(cls, sampler_arguments(kind, startup_trials, sampler_options), what, extra)
+    sampler = build(cls, sampler_arguments(kind, startup_trials, sampler_options), label, extra)
     if not isinstance(sampler, BaseSampler):
         raise UsageError(
-            f"{what} must be a subclass of optuna.samplers.BaseSampler; got "
+            f"{label} must be a subclass of optuna.samplers.BaseSampler; got "
             f"{type(sampler).__name__}."
         )
     if kind == "cmaes" and find_spec("cmaes") is None:
-        raise UsageError(f"{what} needs the package cmaes; write pip install cmaes.")
+        raise UsageError(f"{label} needs the package cmaes; write pip install cmaes.")
     return sampler
 
 

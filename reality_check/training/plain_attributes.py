@@ -40,9 +40,9 @@ class PlainAttributes:
     def __init__(self, owners: Mapping[str, Any], device: torch.device) -> None:
         self._device = device
         self._parts = {
-            f"{owner}.{name}": part
-            for owner, whole in owners.items()
-            for name, part in _modules_of(whole)
+            f"{name}.{path}": part
+            for name, value in owners.items()
+            for path, part in _modules_of(value)
         }
         self._first = {
             key: checkpoints.clone(_plain_attributes(part)) for key, part in self._parts.items()
@@ -76,10 +76,10 @@ class _NotPlain(Exception):
     pass
 
 
-def _modules_of(whole: Any) -> list[tuple[str, Any]]:
-    if isinstance(whole, nn.Module):
-        return list(whole.named_modules())
-    return [] if whole is None else [("", whole)]
+def _modules_of(owner: Any) -> list[tuple[str, Any]]:
+    if isinstance(owner, nn.Module):
+        return list(owner.named_modules())
+    return [] if owner is None else [("", owner)]
 
 
 def _plain_attributes(part: Any) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def _equal(first: Any, second: Any) -> bool:
     if type(first) is not type(second):
         return False
     if isinstance(first, Tensor):
-        alike = first.dtype == second.dtype and first.device == second.device
-        return alike and torch.equal(first, second)
+        same_kind = first.dtype == second.dtype and first.device == second.device
+        return same_kind and torch.equal(first, second)
     if isinstance(first, list | tuple):
         return len(first) == len(second) and all(map(_equal, first, second))
     if isinstance(first, dict):

@@ -113,8 +113,8 @@ def _decay_factor(schedule: Schedule, epochs: float, max_epochs: int) -> float:
 
 
 def _steps_taken(schedule: Schedule | ValueSchedule, epochs: float) -> int:
-    every: Any = schedule.every
-    return bisect_right(schedule.at, epochs) if every is None else int(epochs // every)
+    interval: Any = schedule.every
+    return bisect_right(schedule.at, epochs) if interval is None else int(epochs // interval)
 
 
 def _falling_factor(kind: str, share: float) -> float:

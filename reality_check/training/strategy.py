@@ -34,13 +34,13 @@ class Strategy:
         """Return the slice of the ``count`` rows of a batch that this process embeds."""
         return slice(0, count)
 
-    def gather_rows(self, own: Tensor) -> Tensor:
+    def gather_rows(self, local_rows: Tensor) -> Tensor:
         """Return the rows of all processes, concatenated."""
-        return own
+        return local_rows
 
-    def gather_with_gradient(self, own: Tensor) -> Tensor:
+    def gather_with_gradient(self, local_rows: Tensor) -> Tensor:
         """Return the rows of all processes; this process's rows get the full batch's gradient."""
-        return own
+        return local_rows
 
     def parallel(self, network: nn.Module) -> nn.Module:
         """Return the network, wrapped so that gradients are averaged over the processes."""
@@ -82,15 +82,15 @@ class DistributedStrategy(Strategy):
         part = count // self.size
         return slice(self.rank * part, (self.rank + 1) * part)
 
-    def gather_rows(self, own: Tensor) -> Tensor:
+    def gather_rows(self, local_rows: Tensor) -> Tensor:
         """Return the rows of all processes in the order of ranks; their numbers may differ."""
         gathered: list[Any] = [None] * self.size
-        distributed.all_gather_object(gathered, own.detach().cpu())
-        return torch.cat(gathered).to(own.device)
+        distributed.all_gather_object(gathered, local_rows.detach().cpu())
+        return torch.cat(gathered).to(local_rows.device)
 
-    def gather_with_gradient(self, own: Tensor) -> Tensor:
+    def gather_with_gradient(self, local_rows: Tensor) -> Tensor:
         """Return the embeddings of the full batch, see :mod:`pml_extensions.distributed`."""
-        return gather_embeddings(own)
+        return gather_embeddings(local_rows)
 
     def parallel(self, network: nn.Module) -> nn.Module:
         """Return the network in DistributedDataParallel.
