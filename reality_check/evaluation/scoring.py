@@ -183,7 +183,7 @@ def evaluate(
         metrics=[*METRICS, *(metric.name for metric in ranking_metrics if not metric.depth)],
         recall_at=[metric.depth for metric in ranking_metrics if metric.depth],
     )
-    per_query = retrieval.per_query(*_sides(embeddings, labels, queries))
+    per_query = retrieval.per_query(*_split_queries(embeddings, labels, queries))
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
     if by_function or pairs:
         sample = Sample(embeddings.cpu(), labels, normalize, queries)
@@ -283,7 +283,7 @@ def _verify(sample: Sample, pairs: Pairs) -> Verification:
 
 def _binary_codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     """Score retrieval by binary codes, which are the same in both geometries."""
-    x, y, *gallery = _sides(sample.embeddings, sample.labels, sample.queries)
+    x, y, *gallery = _split_queries(sample.embeddings, sample.labels, sample.queries)
     depths = [metric.depth for metric in metrics if metric.depth]
     values = hamming_retrieval(x, y, depths or [1], *gallery)
     return {f"binary_{name}": value for name, value in values.items()}
@@ -323,7 +323,9 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     return torch.from_numpy(first), torch.from_numpy(second), shuffled < PAIRS
 
 
-def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:
+def _split_queries(
+    embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None
+) -> tuple[Any, ...]:
     """Return the queries and their labels, then the gallery and its labels if there is one."""
     if queries is None:
         return embeddings, labels

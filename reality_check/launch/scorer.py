@@ -41,7 +41,7 @@ from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
-Arguments = ParamSpec("Asked")
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 

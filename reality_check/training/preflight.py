@@ -311,7 +311,7 @@ def _check_trunk_rate(
 
 
 def _check_loss_compares_output(loss: torch.nn.Module, network: Network) -> None:
-    """Make sure that a loss which normalises its batches compares the embeddings of retrieval."""
+    """Make sure that a loss which normalises batches compares the same embeddings as retrieval."""
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
             continue
