@@ -1,4 +1,4 @@
-"""What the test classes score without any training: raw input, and untrained networks."""
+"""Baselines without any training: scores of the raw input and of untrained networks."""
 
 from __future__ import annotations
 
@@ -40,15 +40,17 @@ def score_baselines(
     """Score the untrained baselines on the test classes, on unit vectors.
 
     Args:
-        trainval: the other classes, to score the pixels and their principal components too, which
-            do not depend on the seed. Images beyond 64 x 64 are averaged down to 32 x 32.
-        extra_metrics: metrics beside the protocol's three.
-        images: the test classes as evaluation sees them, where that has been prepared.
+        trainval: the other classes. If given, the raw input and its principal components are
+            scored too, which do not depend on the seed. Images larger than 64 x 64 are averaged
+            down to 32 x 32 first.
+        extra_metrics: metrics in addition to the protocol's three.
+        images: the pipeline of the test classes, if the caller has built it already.
 
     Returns:
-        Those of ``raw pixels`` (``raw features`` of vectors), their PCA to the size of the
-        embedding, ``untrained trunk`` (epoch -1 of the protocol: pretrained where the model is; not
-        of vectors that have no trunk) and ``untrained embedder`` (epoch 0: a random map).
+        The metrics by baseline: ``raw pixels`` (``raw features`` if samples are vectors), their PCA
+        to the size of the embedding, ``untrained trunk`` (epoch -1 of the protocol: pretrained if
+        the model is; omitted for vectors without a trunk) and ``untrained embedder`` (epoch 0: a
+        random projection).
     """
     shape = input_shape(test, training.augmentation)
     if images is None:
@@ -58,10 +60,10 @@ def score_baselines(
     forwards: dict[str, Forward] = {}
     raw = raw_input(shape)
     if trainval is not None and raw is not None:
-        others = build_pipeline(trainval, model, training.augmentation, device)
+        trainval_images = build_pipeline(trainval, model, training.augmentation, device)
         forwards[raw] = as_vectors
-        forwards[f"PCA of {raw}"] = projection(others, training.embedding_size)
-    if raw != RAW_VECTORS or model.trunk != "identity":  # else that is the raw input
+        forwards[f"PCA of {raw}"] = projection(trainval_images, training.embedding_size)
+    if raw != RAW_VECTORS or model.trunk != "identity":  # otherwise equal to the raw input
         forwards["untrained trunk"] = network.features
     forwards["untrained embedder"] = network
     scores, on_test = {}, names_on("test", extra_metrics)
@@ -70,16 +72,16 @@ def score_baselines(
         scores[name] = evaluate(embeddings, test.labels, True, on_test, test.queries)
     networks = [network] * len(forwards)
     for corruption, names in by_corruption(extra_metrics).items():
-        changed = embed_corrupted(list(forwards.values()), networks, images, corruption)
-        more = [name for name in names if name not in METRICS]
-        for metrics, embeddings in zip(scores.values(), changed, strict=True):
-            of_changed = evaluate(embeddings, test.labels, True, more, test.queries)
-            metrics.update(renamed(of_changed, f"{corruption}_", names))
+        corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
+        added_names = [name for name in names if name not in METRICS]
+        for metrics, embeddings in zip(scores.values(), corrupted, strict=True):
+            corrupted_metrics = evaluate(embeddings, test.labels, True, added_names, test.queries)
+            metrics.update(renamed(corrupted_metrics, f"{corruption}_", names))
     return scores
 
 
 def raw_input(shape: InputShape) -> str | None:
-    """Return the name of the raw input in reports; ``None`` if its distances are meaningless."""
+    """Return the name of the raw input in reports, or ``None`` if its distances mean nothing."""
     if not isinstance(shape, TensorShape):
         return "raw pixels"
     if not shape.dtype.is_floating_point:
@@ -88,16 +90,16 @@ def raw_input(shape: InputShape) -> str | None:
 
 
 def as_vectors(samples: Tensor) -> Tensor:
-    """Flatten samples to vectors; large images are averaged to 32 x 32 first."""
+    """Flatten samples to vectors; images larger than 64 x 64 are averaged to 32 x 32 first."""
     if samples.dim() == 4 and max(samples.shape[2:]) > 64:
         samples = torch.nn.functional.adaptive_avg_pool2d(samples, 32)
     return samples.flatten(1)
 
 
 def projection(images: Pipeline, size: int) -> Forward:
-    """Return the map from samples to their first ``size`` principal components, centred.
+    """Return a function that projects samples onto the first ``size`` principal components.
 
-    The components are those of up to 4,096 of the images, spread evenly.
+    The components are fitted to at most 4,096 of the images, evenly spread over them.
     """
     rows = evenly_spread(len(images), MOST_FITTED)
     vectors = torch.cat([as_vectors(batch) for batch in images.evaluation_batches(rows)])

@@ -1,7 +1,7 @@
-"""The three categories, scored on the test classes, which nothing below is handed.
+"""Scores of the three categories on the test classes.
 
-aggregate: the mean of the fold models' metrics; ensemble: the fold embeddings concatenated;
-complete: one wide model trained on all trainval classes (protocol sections 4 to 6).
+"aggregate" is the mean of the fold models' metrics, "ensemble" concatenates their embeddings, and
+"complete" is one wide model trained on all trainval classes (protocol sections 4 to 6).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import Pipeline
 from reality_check.utils import checkpoints
 
-#: Compute metrics by category from embeddings and the names of further metrics.
+#: A function that computes metrics by category from embeddings and the names of further metrics.
 Score = Callable[[Sequence[Tensor], Sequence[str]], dict[str, Metrics]]
 
 
@@ -39,27 +39,29 @@ def score_folds(
     queries: np.ndarray | None = None,
     pairs: Mapping[str, Pairs] | None = None,
 ) -> dict[str, Metrics]:
-    """Score the categories aggregate and ensemble of one reproduction.
+    """Score the "aggregate" and "ensemble" categories of one reproduction.
 
     Args:
-        embeddings: of the test images by each fold's best model, in fold order; each (N, D), raw.
-        labels: (N,).
+        embeddings: test-image embeddings from each fold's best model, in fold order; each of shape
+            (N, D), not normalized.
+        labels: the labels of the test images, (N,).
         normalize: whether the method's own geometry is that of unit vectors.
-        extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
-        queries: bool (N,): which images are queries, see
-            :func:`reality_check.evaluation.scoring.evaluate_both_geometries`, as for ``pairs``.
+        extra_metrics: metrics in addition to the protocol's three, see
+            :mod:`reality_check.config.metrics`.
+        queries: which test images are queries, bool (N,); ``None`` if all of them are.
+        pairs: lists of pairs of test images to verify, by name.
 
     Returns:
-        ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
-        :func:`reality_check.evaluation.scoring.evaluate_both_geometries`.
+        ``{"aggregate": metrics, "ensemble": metrics}``, with the names of metrics that
+        :func:`reality_check.evaluation.scoring.evaluate_both_geometries` returns.
     """
-    how = (labels, normalize, extra_metrics, queries, pairs)
-    per_fold = [evaluate_both_geometries(fold, *how) for fold in embeddings]
-    return {"aggregate": _mean(per_fold), "ensemble": ensemble(embeddings, *how)}
+    scoring_args = (labels, normalize, extra_metrics, queries, pairs)
+    per_fold = [evaluate_both_geometries(fold, *scoring_args) for fold in embeddings]
+    return {"aggregate": _mean(per_fold), "ensemble": ensemble(embeddings, *scoring_args)}
 
 
 def _mean(folds: Sequence[Metrics]) -> Metrics:
-    """Return the mean over the folds, of each metric and of each query."""
+    """Return the means over the folds, both of the metrics and of the scores of each query."""
     means = {name: float(np.mean([fold[name] for fold in folds])) for name in folds[0]}
     per_query = {
         name: np.mean([fold.per_query[name] for fold in folds], axis=0)
@@ -89,7 +91,7 @@ def ensemble(
 
 
 def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
-    """Concatenate the embeddings of the folds, each scaled to unit length or raw."""
+    """Concatenate the embeddings of the folds, each scaled to unit length if ``normalize``."""
     parts = [torch.nn.functional.normalize(fold) if normalize else fold for fold in embeddings]
     return torch.cat(parts, dim=1)
 
@@ -103,7 +105,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     state = checkpoints.load(path)
     if state is None:
         raise FileNotFoundError(path)
-    # The searched values of a perceptron are in its state; a linear layer has the defaults.
+    # The state of a multilayer perceptron contains its searched values; a linear layer has none.
     states = [value for key, value in state.items() if key.endswith("_extra_state")]
     options = MLPEmbedder.read_options(states[0]) if states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
@@ -113,7 +115,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
 
 
 def embed_images(network: Network, images: Pipeline, device: torch.device) -> Tensor:
-    """Embed images: float32 (N, D), raw, on the device."""
+    """Return the embeddings of images: float32 (N, D), not normalized, on ``device``."""
     network.to(device)
     return embed(network, network, images.evaluation_batches())
 
@@ -125,18 +127,18 @@ def score_networks(
     score: Score,
     extra_metrics: Sequence[str],
 ) -> tuple[dict[str, Metrics], list[Tensor]]:
-    """Score networks on the test images, and on corrupted ones if metrics need them.
+    """Score networks on the test images, and on corrupted images if metrics need them.
 
     Returns:
-        The metrics by category, and the embeddings of the images as they are by each network.
+        The metrics by category, and each network's embeddings of the images without corruption.
     """
     embeddings = [embed_images(network, images, device) for network in networks]
     scores = score(embeddings, names_on("test", extra_metrics))
     for corruption, names in by_corruption(extra_metrics).items():
-        changed = embed_corrupted(networks, networks, images, corruption)
-        of_changed = score(changed, [name for name in names if name not in METRICS])
+        corrupted = embed_corrupted(networks, networks, images, corruption)
+        corrupted_scores = score(corrupted, [name for name in names if name not in METRICS])
         for category, metrics in scores.items():
-            metrics.update(renamed(of_changed[category], f"{corruption}_", names))
+            metrics.update(renamed(corrupted_scores[category], f"{corruption}_", names))
     return scores, embeddings
 
 
@@ -146,7 +148,10 @@ def embed_corrupted(
     images: Pipeline,
     corruption: str,
 ) -> list[Tensor]:
-    """Embed corrupted images; each is made once for all networks, as that is the slow part."""
+    """Return each network's embeddings of corrupted images.
+
+    Corrupting an image is slow, so it is done once for all networks.
+    """
     parts: list[list[Tensor]] = [[] for _ in forwards]
     for batch in images.corrupted_batches(corruption):
         for part, forward, network in zip(parts, forwards, networks, strict=True):
@@ -155,6 +160,6 @@ def embed_corrupted(
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:
-    """Return the requested metrics of other images under their prefixed names."""
-    every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
-    return {f"{prefix}{name}": metrics[name] for name in every if name in metrics}
+    """Return the metrics in ``names``, in both geometries, with ``prefix`` before their names."""
+    candidates = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
+    return {f"{prefix}{name}": metrics[name] for name in candidates if name in metrics}

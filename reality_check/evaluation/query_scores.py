@@ -1,14 +1,15 @@
-"""The scores of every test query, kept beside each reproduction.
+"""The scores of every test query, stored with each reproduction.
 
-Paired comparisons and bootstraps over the test classes need them, and so need no second training.
+Paired comparisons and bootstraps over the test classes read them, so they need no further training.
 
-``METHOD/STAGE/NUMBER/queries.npz`` holds, for each category, float32 (3, Q): MAP@R, RP and P@1 of
-each test query in the method's own geometry, in the order of ``test_queries.npz``. The aggregate
-is the mean of the folds. That is 36 bytes a query and reproduction before compression (24 for
-aggregate and ensemble, 12 for complete): 0.2 MB for the 5,924 test images of CUB-200-2011.
+``METHOD/STAGE/NUMBER/queries.npz`` contains a float32 array (3, Q) for each category: MAP@R, RP
+and P@1 of each test query in the method's own geometry, in the order of ``test_queries.npz``. The
+score of the aggregate is the mean over the folds. A query takes 36 bytes per reproduction before
+compression (24 for aggregate and ensemble, 12 for complete): 0.2 MB for the 5,924 test images of
+CUB-200-2011.
 
-``test_queries.npz`` in the output folder holds once, for all: ``labels`` int32 (Q,), ``images``
-int32 (Q,) (the query's index among the test images) and ``class_names`` (C,).
+``test_queries.npz`` in the output folder is common to all reproductions: ``labels`` int32 (Q,),
+``images`` int32 (Q,) (the query's index among the test images) and ``class_names`` (C,).
 
 Queries without a reference of their class have no scores and are in neither file.
 """
@@ -34,23 +35,23 @@ if TYPE_CHECKING:  # a report reads scores without torch
     from reality_check.data.sample_set import SampleSet
     from reality_check.evaluation.scoring import Metrics
 
-#: Name of the file in the output folder.
+#: Name of the file of test queries in the output folder.
 QUERIES_FILE = "test_queries.npz"
 
-#: A mean over the queries and the recorded one may differ by so much (0.02 points): another device
-#: rounds otherwise. Two trainings differ by more.
+#: The mean over the queries may differ from the recorded metric by this much (0.02 points), since
+#: devices round differently. Two trainings differ by more.
 TOLERANCE = 2e-4
 
-_DAMAGED_ZIP = zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error
+_ZIP_ERRORS = zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error
 
 #: The recorded metrics by method, category and reproduction.
 Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
 
 
 def write_test_queries(out_dir: Path, test: SampleSet) -> None:
-    """Write the test images that are queries and their classes, unless the file exists."""
+    """Write which test images are queries, and their classes, unless the file is up to date."""
     path = own_path(out_dir, QUERIES_FILE)
-    images = _scored(test)
+    images = _scored_queries(test)
     content = packed(
         {
             "labels": test.labels[images].astype(np.int32),
@@ -74,15 +75,15 @@ def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
 def read_query_scores(
     out_dir: Path, path_of: Callable[[str, Stage, int], Path], recorded: Recorded
 ) -> QueryScores | None:
-    """Return the query scores of an output folder; files are read on demand.
+    """Return the query scores of an output folder, whose files are read on demand.
 
     Args:
-        path_of: where the scores of a method, stage and reproduction are.
-        recorded: the metrics of the reproductions; scores whose means are others are of another
-            training and count as missing.
+        path_of: returns the file with the scores of a method, stage and reproduction.
+        recorded: the metrics of the reproductions. Scores whose means differ from them belong to
+            another training and count as missing.
 
     Returns:
-        ``None`` where the folder does not say which images are queries.
+        The scores, or ``None`` if the folder does not record which images are queries.
     """
     arrays = unpacked(out_dir / QUERIES_FILE)
     if not {"labels", "class_names"} <= set(arrays):
@@ -94,19 +95,19 @@ def read_query_scores(
         if not set(METRICS) <= set(means):
             return None
         if not any(means[name] for name in METRICS):
-            return np.zeros((len(METRICS), len(labels)))  # diverged, so that nothing was scored
+            return np.zeros((len(METRICS), len(labels)))  # the training diverged: all scores are 0
         scores = unpacked(path_of(method, stage_of(category), reproduction)).get(category)
         if scores is None or scores.shape != (len(METRICS), len(labels)):
             return None
         values = scores.astype(np.float64)
-        wanted = [means[name] for name in METRICS]
-        agree = np.allclose(values.mean(axis=1), wanted, rtol=0, atol=TOLERANCE)
+        expected = [means[name] for name in METRICS]
+        agree = np.allclose(values.mean(axis=1), expected, rtol=0, atol=TOLERANCE)
         return values if agree else None
 
     return QueryScores(labels, tuple(map(str, arrays["class_names"])), load)
 
 
-def _scored(test: SampleSet) -> NDArray[np.int64]:
+def _scored_queries(test: SampleSet) -> NDArray[np.int64]:
     """Return the test images that are queries and have a reference of their class."""
     if test.queries is None:
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
@@ -115,18 +116,18 @@ def _scored(test: SampleSet) -> NDArray[np.int64]:
 
 
 def packed(arrays: Mapping[str, NDArray]) -> bytes:
-    """Return the content of a compressed file of the arrays."""
+    """Return the content of a compressed ``.npz`` file with the arrays."""
     stream = io.BytesIO()
-    # Without allow_pickle, which older NumPy would store as an array of that name.
+    # allow_pickle is not passed: older NumPy would store it as an array of that name.
     named: dict[str, Any] = dict(arrays)
     np.savez_compressed(stream, **named)
     return stream.getvalue()
 
 
 def unpacked(path: Path) -> dict[str, NDArray]:
-    """Return the arrays of a file; none if it is missing or damaged (zip has checksums)."""
+    """Return the arrays of a file by name; empty if the file is missing or damaged."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, MemoryError, *_DAMAGED_ZIP):
+    except (OSError, ValueError, EOFError, KeyError, MemoryError, *_ZIP_ERRORS):
         return {}

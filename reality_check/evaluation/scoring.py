@@ -1,4 +1,4 @@
-"""Embedding a set of images with a network, and metrics of the result."""
+"""Embeddings of a set of images, and their metrics."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from reality_check.utils.text import one_line
 
 
 class Metrics(dict[str, float]):
-    """Means by name.
+    """The values of metrics by name, each a mean over the queries.
 
     Attributes:
-        per_query: the protocol's three metrics of each query in the method's own geometry: float64
-            (Q,), NaN for a query without a reference of its class.
+        per_query: the protocol's three metrics of each query in the method's own geometry, by name:
+            float64 (Q,), NaN for a query without a reference of its class.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Metrics(dict[str, float]):
         self.per_query = dict(per_query)
 
 
-#: Number of pairs of one class, and of pairs of two, in a verification; as in LFW.
+#: Number of pairs within a class, and of pairs of two classes, in a verification; as in LFW.
 PAIRS = 3000
 
 
@@ -61,15 +61,16 @@ class Diverged(Exception):
 def embed(
     forward: Callable[[Tensor], Tensor], module: nn.Module, batches: Iterable[Tensor]
 ) -> Tensor:
-    """Embed images in evaluation mode; the module's mode is restored.
+    """Embed images in evaluation mode; afterwards the module has the mode that it had before.
 
     Args:
-        forward: e.g. the network itself or ``network.features``.
-        batches: what ``forward`` takes, on its device; see
+        forward: the function that embeds a batch, such as the network or ``network.features``.
+        module: the module that is put in evaluation mode.
+        batches: the inputs of ``forward``, on its device; see
             :meth:`reality_check.models.pipeline.Pipeline.evaluation_batches`.
 
     Returns:
-        float32 (N, D) on the device of the batches.
+        The embeddings, float32 (N, D), on the device of the batches.
     """
     modes = {name: part.training for name, part in module.named_modules()}
     module.eval()
@@ -81,7 +82,7 @@ def embed(
 
 def require_finite(embeddings: Tensor) -> Tensor:
     """Return the embeddings; raise :class:`Diverged` if they or their squares are not finite."""
-    # As k-means sums them; those of four folds side by side are less.
+    # K-means sums the squares; the factor covers four folds that are concatenated.
     if not math.isfinite(4 * embeddings.square().sum()):
         raise Diverged("the network gave NaN or infinite embeddings, or some with infinite squares")
     return embeddings
@@ -96,35 +97,35 @@ def evaluate_both_geometries(
     pairs: Mapping[str, Pairs] | None = None,
     raw: Tensor | None = None,
 ) -> Metrics:
-    """Compute metrics of unit vectors and of raw ones; MAP@R, RP and P@1 are always included.
+    """Compute metrics of unit vectors and of raw vectors; MAP@R, RP and P@1 are always included.
 
     Args:
-        embeddings: (N, D), raw.
-        labels: (N,).
-        normalize: which geometry is the method's own.
-        extra_metrics: further metrics, by the names of :mod:`reality_check.config.metrics`.
-        queries: bool (N,): which rows are queries, the others are the gallery; None: all are both
-            (self-retrieval). Clusters, separability and pairs to verify are of all rows.
-        pairs: by name, lists of pairs that are verified, too.
-        raw: (N, E), what the raw geometry compares where it is not ``embeddings`` themselves.
+        embeddings: the embeddings, (N, D), not normalized.
+        labels: their labels, (N,).
+        normalize: whether the method's own geometry is that of unit vectors.
+        extra_metrics: names of further metrics, see :mod:`reality_check.config.metrics`.
+        queries: which rows are queries, bool (N,); the other rows are the gallery. ``None``: every
+            row is both (self-retrieval). Clusters, separability and verification use all rows.
+        pairs: lists of pairs to verify, by name.
+        raw: the vectors of the raw geometry, (N, E), if they are not ``embeddings``.
 
     Returns:
-        The metrics of the method's geometry under their names, those of the other one with the
-        suffix ``_raw`` or ``_normalized``. Binary codes are the same in both, and there once, as is
-        what is of raw embeddings whatever the method.
+        The metrics of the method's own geometry under their names, and those of the other geometry
+        with the suffix ``_raw`` or ``_normalized``. Metrics of binary codes (equal in both) and of
+        raw embeddings only are included once.
     """
     raw = embeddings if raw is None else raw
     own, other = (embeddings, raw) if normalize else (raw, embeddings)
     metrics = [metric_of(name) for name in extra_metrics]
-    of_raw = [metric.name for metric in metrics if metric.function == "raw_scatter"]
-    of_own = [metric.name for metric in metrics if metric.function != "raw_scatter"]
-    of_both = [metric.name for metric in metrics if metric.both_geometries]
-    other_metrics = evaluate(other, labels, not normalize, of_both, queries, pairs)
-    own_metrics = evaluate(own, labels, normalize, of_own, queries, pairs)
+    raw_names = [metric.name for metric in metrics if metric.function == "raw_scatter"]
+    own_names = [metric.name for metric in metrics if metric.function != "raw_scatter"]
+    shared_names = [metric.name for metric in metrics if metric.both_geometries]
+    other_metrics = evaluate(other, labels, not normalize, shared_names, queries, pairs)
+    own_metrics = evaluate(own, labels, normalize, own_names, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
-    scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if of_raw else {}
-    suffixed |= {name: scatter[name] for name in of_raw}
+    scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
+    suffixed |= {name: scatter[name] for name in raw_names}
     return Metrics({**own_metrics, **suffixed}, own_metrics.per_query)
 
 
@@ -133,10 +134,11 @@ class Sample:
     """Embeddings and labels that metrics are computed from.
 
     Attributes:
-        embeddings: (N, D), on the CPU: faiss's k-means and binary index are there.
-        labels: (N,).
-        normalize: whether metrics are those of unit vectors.
-        queries: bool (N,): which rows are queries, the others are references; None: all are both.
+        embeddings: the embeddings, (N, D), on the CPU, as faiss needs them.
+        labels: their labels, (N,).
+        normalize: whether the metrics are computed on unit vectors.
+        queries: which rows are queries, bool (N,); the other rows are references. ``None``: every
+            row is both.
     """
 
     embeddings: Tensor
@@ -146,7 +148,7 @@ class Sample:
 
     @functools.cached_property
     def points(self) -> Tensor:
-        """The embeddings in the geometry that is measured."""
+        """The embeddings, scaled to unit length if ``normalize``."""
         return directions(self.embeddings) if self.normalize else self.embeddings
 
 
@@ -160,35 +162,36 @@ def evaluate(
 ) -> Metrics:
     """Compute MAP@R, RP, P@1 and the further metrics in one geometry.
 
+    ``extra_metrics``, ``queries`` and ``pairs`` are as in :func:`evaluate_both_geometries`.
+
     Args:
-        embeddings: (N, D).
-        labels: (N,).
-        normalize: whether to scale them to unit length first.
-        extra_metrics: see :func:`evaluate_both_geometries`, as ``queries`` and ``pairs``.
+        embeddings: the embeddings, (N, D).
+        labels: their labels, (N,).
+        normalize: whether to scale the embeddings to unit length first.
 
     Raises:
         Diverged: an embedding or its square is not finite.
-        UsageError: an own metric failed.
+        UsageError: a metric of the user failed.
     """
     require_finite(embeddings)
     by_function: dict[str, list[Metric]] = {}
     for metric in map(metric_of, extra_metrics):
         by_function.setdefault(metric.function, []).append(metric)
-    ranked = by_function.pop("retrieval", [])
+    ranking_metrics = by_function.pop("retrieval", [])
     retrieval = RetrievalMetrics(
         normalize=normalize,
-        metrics=[*METRICS, *(metric.name for metric in ranked if not metric.depth)],
-        recall_at=[metric.depth for metric in ranked if metric.depth],
+        metrics=[*METRICS, *(metric.name for metric in ranking_metrics if not metric.depth)],
+        recall_at=[metric.depth for metric in ranking_metrics if metric.depth],
     )
-    per_query = retrieval.per_query(*_sides(embeddings, labels, queries))
+    per_query = retrieval.per_query(*_split_queries(embeddings, labels, queries))
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
     if by_function or pairs:
         sample = Sample(embeddings.cpu(), labels, normalize, queries)
     for function, metrics in by_function.items():
         values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
     verified: dict[str, float] = {}
-    for name, listed in (pairs or {}).items():
-        result = _verify(sample, listed)
+    for name, pair_list in (pairs or {}).items():
+        result = _verify(sample, pair_list)
         error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
         verified |= {f"verification_{name}": result.accuracy, f"verification_{name}_se": error}
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
@@ -196,21 +199,24 @@ def evaluate(
 
 
 def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Call an own metric with unit vectors or raw ones, whatever the method's geometry is.
+    """Compute a metric of the user, in the geometry of the sample.
 
-    It is called with the embeddings, float32 (N, D), and their labels, int64 (N,), on the CPU. One
-    with parameters ``references`` and ``reference_labels`` gets the queries, and there what they
-    are compared with: the same ones, where all are both. Its random numbers are the same in every
-    call, and the training's stay as they are.
+    The function is called with the embeddings, float32 (N, D), and their labels, int64 (N,), on
+    the CPU. If it has parameters ``references`` and ``reference_labels``, it gets the queries and
+    their labels first, and in those parameters the gallery (the same embeddings, if every row is
+    both). Its random numbers are the same in every call; those of the training are restored.
+
+    Returns:
+        The value, by the name of the metric.
 
     Raises:
-        UsageError: it raised, or did not return one finite number.
+        UsageError: the function raised, or did not return one finite number.
     """
     (metric,) = metrics
     function = find_class(metric.function, "metric")
-    what = f"metric {metric.name!r}"
+    label = f"metric {metric.name!r}"
     x, y = sample.points.float().clone(), torch.from_numpy(np.array(sample.labels, np.int64))
-    with users_code(f"{what} cannot be called"):
+    with users_code(f"{label} cannot be called"):
         parameters = set(inspect.signature(function).parameters)
     references = {}
     if parameters & {"references", "reference_labels"}:
@@ -223,7 +229,7 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     states = random_states(torch.device("cpu"))
     seed_everything(0)
     try:
-        with users_code(f"{what} failed on {len(x)} embeddings"), torch.no_grad():
+        with users_code(f"{label} failed on {len(x)} embeddings"), torch.no_grad():
             returned = function(x, y, **references)
     finally:
         restore_random_states(states, torch.device("cpu"))
@@ -233,14 +239,14 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
         value = math.nan
     if not math.isfinite(value):
         raise UsageError(
-            f"{what} returned {one_line(returned, 60)} for {len(x)} embeddings; it must "
+            f"{label} returned {one_line(returned, 60)} for {len(x)} embeddings; it must "
             "return one finite number, such as a float or a tensor of one element."
         )
     return {metric.name: value}
 
 
 def _clusters(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Score k-means clusters; with many classes, AMI is the slowest metric."""
+    """Score k-means clusters against the classes; with many classes, AMI is the slowest metric."""
     classes = torch.from_numpy(sample.labels)
     clusters = kmeans_clusters(sample.points, len(classes.unique()))
     scores: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -268,56 +274,61 @@ def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
-    """Verify pairs: same class or not, by a threshold that is fitted to other pairs."""
+    """Decide whether pairs are of one class, by a threshold that is fitted to other pairs."""
     first, second, same = pairs
     convention: Convention = "insightface" if sample.normalize else "paper004"
     x = sample.embeddings
     return pair_verification(x[first], x[second], same, convention=convention)
 
 
-def _codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Score retrieval by binary codes, which are equal in both geometries."""
-    x, y, *gallery = _sides(sample.embeddings, sample.labels, sample.queries)
+def _binary_codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Score retrieval by binary codes, which are the same in both geometries."""
+    x, y, *gallery = _split_queries(sample.embeddings, sample.labels, sample.queries)
     depths = [metric.depth for metric in metrics if metric.depth]
     values = hamming_retrieval(x, y, depths or [1], *gallery)
     return {f"binary_{name}": value for name, value in values.items()}
 
 
-#: Functions that compute the metrics of :mod:`reality_check.config.metrics`, by name.
+#: The functions that compute the metrics of :mod:`reality_check.config.metrics`, by name.
 FUNCTIONS: dict[str, Callable[[Sample, Sequence[Metric]], dict[str, float]]] = {
     "clusters": _clusters,
     "separability": _separability,
     "raw_scatter": _raw_scatter,
     "verification": _verification,
-    "codes": _codes,
+    "codes": _binary_codes,
 }
 
 
 def verification_pairs(labels: np.ndarray) -> Pairs:
     """Draw pairs of images, half of them of one class; deterministic for given labels.
 
-    They are the rows of both images of each pair, and whether these are of one class.
+    Returns:
+        The row of each pair's first image, the row of its second image, and whether both images
+        are of one class.
     """
-    draw = np.random.default_rng(0)
+    generator = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    begin, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)  # of each position in the order
-    position = draw.choice(np.flatnonzero(size > 1), PAIRS)
-    step = draw.integers(1, size[position])
-    partner = begin[position] + (position - begin[position] + step) % size[position]
-    other = draw.integers(0, len(labels), PAIRS)
-    stranger = draw.integers(0, len(labels) - size[other])
-    stranger += np.where(stranger >= begin[other], size[other], 0)
-    mixed = draw.permutation(2 * PAIRS)  # folds are contiguous
-    first = order[np.concatenate((position, other))[mixed]]
-    second = order[np.concatenate((partner, stranger))[mixed]]
-    return torch.from_numpy(first), torch.from_numpy(second), mixed < PAIRS
+    # The start and the size of the class at each position of the order.
+    class_start, class_size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
+    anchor = generator.choice(np.flatnonzero(class_size > 1), PAIRS)
+    step = generator.integers(1, class_size[anchor])
+    partner = class_start[anchor] + (anchor - class_start[anchor] + step) % class_size[anchor]
+    other = generator.integers(0, len(labels), PAIRS)
+    stranger = generator.integers(0, len(labels) - class_size[other])
+    stranger += np.where(stranger >= class_start[other], class_size[other], 0)
+    shuffled = generator.permutation(2 * PAIRS)  # the folds of a verification are contiguous
+    first = order[np.concatenate((anchor, other))[shuffled]]
+    second = order[np.concatenate((partner, stranger))[shuffled]]
+    return torch.from_numpy(first), torch.from_numpy(second), shuffled < PAIRS
 
 
-def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:
-    """Return queries and labels, followed by a separate gallery and its labels if there is one."""
+def _split_queries(
+    embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None
+) -> tuple[Any, ...]:
+    """Return the queries and their labels, then the gallery and its labels if there is one."""
     if queries is None:
         return embeddings, labels
-    rows = torch.from_numpy(queries)
-    x, others = rows.to(embeddings.device), ~rows.to(embeddings.device)
-    return embeddings[x], labels[queries], embeddings[others], labels[~queries]
+    is_query = torch.from_numpy(queries)
+    query_rows, gallery_rows = is_query.to(embeddings.device), ~is_query.to(embeddings.device)
+    return embeddings[query_rows], labels[queries], embeddings[gallery_rows], labels[~queries]

@@ -1,4 +1,4 @@
-"""A network that an experiment trained, for use outside it."""
+"""A network that an experiment trained, for use outside the experiment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from reality_check.models.pipeline import build_pipeline
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A trained network, and how it was shown images.
+    """A trained network, with the settings that its inputs are preprocessed by.
 
     Attributes:
-        network: the ``torch.nn.Module``, in evaluation mode: preprocessed crops (B, C, H, W) in,
-            embeddings (B, D) out.
-        model: what it was built from.
-        training: what it was trained with.
+        network: the ``torch.nn.Module`` in evaluation mode, which maps preprocessed crops
+            (B, C, H, W) to embeddings (B, D).
+        model: the configuration that the network was built from.
+        training: the configuration that it was trained with.
     """
 
     network: Network
@@ -33,13 +33,13 @@ class TrainedNetwork:
         """Embed images, cropped and preprocessed as when the experiment evaluated the network.
 
         Args:
-            images: of any classes.
+            images: images of any classes.
 
         Returns:
-            float32 (N, D), raw, on the network's device.
+            Embeddings that are not normalized, float32 (N, D), on the network's device.
 
         Raises:
-            UsageError: these images do not fit the network's input.
+            UsageError: the images do not fit the network's input.
         """
         device = next(self.network.parameters()).device
         pipeline = build_pipeline(images, self.model, self.training.augmentation, device)

@@ -25,19 +25,20 @@ from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import every, users_code
 
-#: Seconds that are spent on each thing that is timed, if one step does not take longer.
+#: Seconds that each measurement takes, if a single call does not take longer.
 _TIMING_SECONDS = 0.7
-#: Steps before a method is timed, and the most that are.
-_WARM_UP, _STEPS = 2, 20
-#: Samples whose evaluation is timed; that of more takes longer by the square of their number.
-_SAMPLES = 1500
-#: Seconds of a training beyond those of its network: checkpoint, curves, the storage's records.
-_RECORDS = 0.3
-#: Seconds of a report, and of each method's figures and tables in it.
-_REPORT, _REPORT_OF_METHOD = 4.0, 2.5
+#: Number of training steps before the timing, and the maximum number that are timed.
+_WARM_UP, _MAX_STEPS = 2, 20
+#: Maximum number of samples whose comparison is timed; its time grows with their square.
+_MAX_SAMPLES = 1500
+#: Seconds that checkpoints, curves and records in the storage add to each training.
+_RECORD_SECONDS = 0.3
+#: Seconds for a report, and for each method's figures and tables in it.
+_REPORT_SECONDS, _METHOD_REPORT_SECONDS = 4.0, 2.5
 
 
-#: Seconds of comparing so many samples in one geometry, with the further metrics or without.
+#: Function of a number of samples and of whether further metrics are computed, which returns the
+#: seconds of computing the metrics in one geometry.
 _Comparison = Callable[[int, int], float]
 
 
@@ -46,9 +47,9 @@ class CostEstimate:
     """The duration of an experiment with one worker, from the command to the report, in seconds.
 
     Attributes:
-        trainings: number of networks that are trained, over all stages.
-        least: if every training stopped as early as its patience lets it.
-        most: if every training used all its epochs.
+        trainings: the number of networks that are trained, over all stages.
+        least: the duration if every training stopped as early as its patience allows.
+        most: the duration if every training used all its epochs.
     """
 
     trainings: int
@@ -63,7 +64,7 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class _Times:
-    """Measured seconds of building a network, of an epoch, and of evaluating samples."""
+    """The measured seconds of building a network, of an epoch, and of evaluating samples."""
 
     build: float
     epoch: float
@@ -76,21 +77,21 @@ class _Times:
 
 
 def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
-    """Time some steps and evaluations of every method, and add up what the stages do.
+    """Estimate the duration of an experiment from some steps and evaluations of every method.
 
     Raises:
-        UsageError: the training of a method fails in these steps, or diverges.
+        UsageError: the training of a method fails or diverges in these steps.
     """
     prepared = PreparedExperiment(experiment, dataset)
-    started = time.process_time()  # of importing and reading, which the worker does again
-    fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
-    comparison = functools.cache(functools.partial(_comparison, prepared, device))
+    started = time.process_time()  # importing and reading, which the worker repeats
+    fixed = 2 * started + _REPORT_SECONDS + _METHOD_REPORT_SECONDS * len(experiment.methods)
+    comparison = functools.cache(functools.partial(_measure_comparison, prepared, device))
     with _single_thread():
         times = every(
             functools.partial(_measure, prepared, method, device, comparison)
             for method in experiment.methods
         )
-    # Of baselines: trunk and embedder of every fold, and once the raw input and its components.
+    # Baselines: trunk and embedder of every fold, and once the raw input and its components.
     networks = 1 + min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
     fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, 1))
     least, most = (
@@ -107,7 +108,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
 def _seconds_of(
     prepared: PreparedExperiment, method: Method, times: _Times, longest: bool
 ) -> float:
-    """Return the seconds of all stages of a method, with the most or the fewest epochs."""
+    """Return the seconds of all stages of a method, with the fewest epochs or (``longest``) all."""
     protocol, experiment = prepared.protocol, prepared.experiment
     training, folds = experiment.training_of(method), protocol.split.folds
     epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
@@ -115,9 +116,9 @@ def _seconds_of(
     validation = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
     test = len(prepared.test_set)
     evaluations = 2 + epochs / training.evaluate_every
-    overhead = times.build + _RECORDS
+    overhead = times.build + _RECORD_SECONDS
     fold = overhead + epochs * times.epoch + evaluations * times.evaluation(int(validation))
-    each = {
+    trial_seconds = {
         Stage.SEARCH: folds * fold,
         Stage.REPRODUCTIONS: folds * (fold + times.evaluation(test, 2, 1))
         + 2 * times.compare(test, 1),
@@ -125,7 +126,7 @@ def _seconds_of(
     }
     counts = dict.fromkeys((Stage.REPRODUCTIONS, Stage.FINAL), protocol.runs)
     counts[Stage.SEARCH] = experiment.trials_of(method) * protocol.search.repeats
-    return float(sum(counts[stage] * each[stage] for stage in protocol.stages))
+    return float(sum(counts[stage] * trial_seconds[stage] for stage in protocol.stages))
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:
@@ -133,11 +134,11 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
-    two, step = experiment.two_phases(method), training.evaluate_every
-    stop = step * (1 + training.patience // step + 1)
+    has_two_phases, step = experiment.two_phases(method), training.evaluate_every
+    phase_epochs = step * (1 + training.patience // step + 1)
     lengths = [schedule.length for schedule in method.schedules.values()]
-    before = max(lengths, default=0) // step * step
-    return min(training.max_epochs, int(before) + (1 + two) * stop)
+    scheduled_epochs = max(lengths, default=0) // step * step
+    return min(training.max_epochs, int(scheduled_epochs) + (1 + has_two_phases) * phase_epochs)
 
 
 # -- measuring ------------------------------------------------------------------------------------
@@ -150,30 +151,30 @@ def _measure(
     comparison: Callable[[int], _Comparison],
 ) -> _Times:
     failed = (
-        f"method {method.name!r}: its training fails in the first {_WARM_UP + _STEPS} steps, with "
-        "searched values at the middle of their ranges"
+        f"method {method.name!r}: its training fails in the first {_WARM_UP + _MAX_STEPS} steps, "
+        "with searched values at the middle of their ranges"
     )
     with users_code(failed):
         trainer = _trainer(prepared, method, device)
-        seconds = _clock(device)
-        started = seconds()
-        trainer.build()  # and all that follows writes nothing
-        build = seconds() - started
+        clock = _clock_for(device)
+        started = clock()
+        trainer.build()  # this and the steps below write no files
+        build = clock() - started
         images = trainer.validation_images
         rows = np.arange(min(len(images), 128))
         with allow_tf32(device, trainer.task.training.tf32):
             trainer.train_steps(_WARM_UP)
-            step = _seconds_each(lambda: trainer.train_steps(1), seconds)
-            embed_rows = _seconds_each(
+            step = _mean_seconds(lambda: trainer.train_steps(1), clock)
+            embed_rows = _mean_seconds(
                 lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
-                seconds,
+                clock,
             )
     compare = comparison(trainer.task.embedding_size)
     return _Times(build, step * trainer.epoch_length, embed_rows / len(rows), compare)
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
-    """Return the trainer of the first fold, as a search would create it."""
+    """Return the trainer that a search would create for the first fold."""
     protocol, training = prepared.protocol, prepared.experiment.training_of(method)
     model = prepared.experiment.model_of(method)
     model = model.filled(middles(model.searched()))
@@ -185,35 +186,38 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
 
 
-def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -> _Comparison:
-    """Return a function of a number of samples, and of whether further metrics are computed.
-
-    It returns the seconds of computing the metrics in one geometry.
-    """
+def _measure_comparison(
+    prepared: PreparedExperiment, device: torch.device, size: int
+) -> _Comparison:
+    """Measure the computation of metrics for embeddings of a size."""
     protocol = prepared.protocol
     extra = names_on("test", protocol.final_metrics)
-    chosen_by = [] if protocol.selects_by in METRICS else [protocol.selects_by]
-    count = min(_SAMPLES, len(prepared.test_set))
+    selection_metrics = [] if protocol.selects_by in METRICS else [protocol.selects_by]
+    count = min(_MAX_SAMPLES, len(prepared.test_set))
     labels = np.arange(count) // 4
     embeddings = torch.randn(count, size, generator=torch.Generator().manual_seed(0)).to(device)
-    seconds = _clock(device)
-    plain = _seconds_each(lambda: evaluate(embeddings, labels, True, chosen_by), seconds)
-    further = plain
+    clock = _clock_for(device)
+    plain_seconds = _mean_seconds(
+        lambda: evaluate(embeddings, labels, True, selection_metrics), clock
+    )
+    further_seconds = plain_seconds
     if set(extra) - set(METRICS):
-        started = seconds()
+        started = clock()
         evaluate_both_geometries(embeddings, labels, True, extra)
-        further = (seconds() - started) / 2
-    return lambda samples, more: (further if more else plain) * (samples / count) ** 2
+        further_seconds = (clock() - started) / 2
+    return lambda samples, with_further: (
+        (further_seconds if with_further else plain_seconds) * (samples / count) ** 2
+    )
 
 
-def _clock(device: torch.device) -> Callable[[], float]:
-    """Return a clock: CPU time on a CPU, which other processes do not affect; else wall time."""
+def _clock_for(device: torch.device) -> Callable[[], float]:
+    """Return a clock: CPU time on a CPU, since other processes do not affect it, else wall time."""
     return time.process_time if device.type == "cpu" else time.perf_counter
 
 
 @contextlib.contextmanager
 def _single_thread() -> Iterator[None]:
-    """Compute with one thread meanwhile, as workers do."""
+    """Use one thread inside the context, as workers do."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -222,10 +226,10 @@ def _single_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _seconds_each(do: Callable[[], object], seconds: Callable[[], float]) -> float:
-    """Return the mean seconds of a call, over as many calls as fit into a moment."""
-    started, calls = seconds(), 0
-    while calls < _STEPS and (calls == 0 or seconds() - started < _TIMING_SECONDS):
-        do()
+def _mean_seconds(function: Callable[[], object], clock: Callable[[], float]) -> float:
+    """Return the mean seconds of a call, over as many calls as fit into the time limit."""
+    started, calls = clock(), 0
+    while calls < _MAX_STEPS and (calls == 0 or clock() - started < _TIMING_SECONDS):
+        function()
         calls += 1
-    return (seconds() - started) / calls
+    return (clock() - started) / calls

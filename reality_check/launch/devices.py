@@ -1,7 +1,7 @@
-"""Which devices the workers of this machine train on.
+"""The devices that the workers of this machine train on.
 
-A worker that is given GPUs sees no others (``CUDA_VISIBLE_DEVICES`` of its process), so that all it
-starts, fold processes and the user's own code included, stays on them.
+A worker sees only its own GPUs (``CUDA_VISIBLE_DEVICES`` of its process), so that its fold
+processes and the user's code cannot use other GPUs.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ import torch
 
 from reality_check.utils.errors import UsageError
 
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
-    """Return the devices by torch's names, after checking that this machine has them.
+    """Return torch's names of the devices, after checking that this machine has them.
 
     >>> parse_devices(["cpu"])
     ('cpu',)
 
     Args:
-        given: numbers of GPUs, as numbers or ``cuda:N``, or ``cpu`` alone.
+        given: GPUs, each as a number or as ``cuda:N``; or ``cpu`` alone.
 
     Raises:
-        UsageError: one is not a device, is not here, or stands there twice.
+        UsageError: one of them is not a device, does not exist here, or is given twice.
     """
-    devices = tuple(_parse(str(device).strip()) for device in given)
+    devices = tuple(_parse_device(str(device).strip()) for device in given)
     if len(set(devices)) < len(devices) or ("cpu" in devices and len(devices) > 1):
         raise UsageError(
             f"devices are {','.join(devices)}, but must be different GPUs, such as 0,1, or cpu "
             "alone."
         )
     count = torch.cuda.device_count()
-    absent = [device for device in devices if device != "cpu" and _number(device) >= count]
+    absent = [device for device in devices if device != "cpu" and _gpu_number(device) >= count]
     if absent:
         raise UsageError(
-            f"device {absent[0]} is not here: torch {torch.__version__} sees {_gpus(count)}, or "
-            "write cpu."
+            f"device {absent[0]} is not here: torch {torch.__version__} sees "
+            f"{_describe_gpus(count)}, or write cpu."
         )
     return devices
 
 
-def _parse(name: str) -> str:
+def _parse_device(name: str) -> str:
     match = re.fullmatch(r"(?:cuda:)?(\d+)", name)
     if match is None and name != "cpu":
         raise UsageError(
@@ -55,32 +55,32 @@ def _parse(name: str) -> str:
     return "cpu" if match is None else f"cuda:{int(match[1])}"
 
 
-def _gpus(count: int) -> str:
+def _describe_gpus(count: int) -> str:
     if count == 0:
         return "0 GPUs; leave devices out"
     names = ",".join(str(number) for number in range(count))
     return f"{count} GPU{'s' if count > 1 else ''}; name some of {names}"
 
 
-def _number(device: str) -> int:
+def _gpu_number(device: str) -> int:
     return int(device.partition(":")[2])
 
 
 def share_out(
     devices: Sequence[str], workers: int | None, processes_per_network: int = 1
 ) -> list[tuple[str, ...]]:
-    """Return the devices of each worker; an empty tuple where the experiment's ``device`` decides.
+    """Return the devices of each worker; an empty tuple if it uses the experiment's ``device``.
 
-    Workers beyond the number of devices share them, in turn.
+    If there are more workers than devices, workers share devices in turn.
 
     Args:
-        devices: see :func:`parse_devices`; may be empty.
-        workers: how many; by default 1, or as many as there are devices.
-        processes_per_network: how many processes of a worker train a network together, on a GPU
-            each.
+        devices: the devices, as :func:`parse_devices` returns them; may be empty.
+        workers: the number of workers; by default 1, or one for each group of devices.
+        processes_per_network: the number of processes of a worker that train a network together,
+            each on its own GPU.
 
     Raises:
-        UsageError: devices would be left over.
+        UsageError: some devices would not be used.
     """
     if not devices or devices[0] == "cpu":
         return [tuple(devices)] * (workers or 1)
@@ -104,30 +104,30 @@ def share_out(
 
 
 def environment(devices: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables with which a process sees only these devices."""
+    """Return the environment variables that make only these devices visible to a process."""
     if not devices:
         return {}
-    seen = _seen()
-    numbers = [_number(device) for device in devices if device != "cpu"]
-    return {_VISIBLE: ",".join(str(n) if seen is None else seen[n] for n in numbers)}
+    visible = _visible_gpus()
+    numbers = [_gpu_number(device) for device in devices if device != "cpu"]
+    return {_VISIBLE_VARIABLE: ",".join(str(n) if visible is None else visible[n] for n in numbers)}
 
 
 def name_of(device: torch.device, count: int = 1) -> str:
-    """Return the name of a device for logs: a GPU has its number on the machine.
+    """Return the name of a device for logs, with the numbers that GPUs have on the machine.
 
     Args:
-        device: where this process trains.
-        count: how many GPUs its strategy has, from this one on.
+        device: the device of this process.
+        count: the number of GPUs that train together, starting with ``device``.
     """
     if device.type != "cuda":
         return str(device)
     first = device.index or 0
     numbers = [str(n) for n in range(first, first + count)]
-    seen = (_seen() or [])[first : first + count]
-    return f"cuda:{','.join(seen or numbers)}"
+    visible = (_visible_gpus() or [])[first : first + count]
+    return f"cuda:{','.join(visible or numbers)}"
 
 
-def _seen() -> list[str] | None:
-    """Return the GPUs that the environment makes visible to this process; None if all are."""
-    text = os.environ.get(_VISIBLE)
+def _visible_gpus() -> list[str] | None:
+    """Return the GPUs that are visible to this process, or ``None`` if all of them are."""
+    text = os.environ.get(_VISIBLE_VARIABLE)
     return None if text is None else [name.strip() for name in text.split(",")]

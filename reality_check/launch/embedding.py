@@ -1,4 +1,4 @@
-"""Compute the features of a data set by a frozen trunk, and write them into a folder."""
+"""Computes the features of a data set with a frozen trunk, and writes them into a folder."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from reality_check.utils.progress_bar import progress
 
 #: The file in which an unfinished call records its progress.
 _PROGRESS = "progress.json"
-#: Seconds between two records of the progress: a killed call repeats at most as much work.
-_MARK_SECONDS = 10.0
+#: Seconds between two records of the progress; a killed call repeats at most this much work.
+_RECORD_SECONDS = 10.0
 _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """How samples are embedded.
+    """The settings by which samples are embedded.
 
     Attributes:
-        model: trunk, weights and pooling; its embedder is not used.
-        crop_size: side of the square centre crops, in pixels; None keeps the size of the images.
-        resize: new length of the short side before the crop; None: as it is, or that of the crop
-            where the image is smaller.
-        batch_size: samples at once.
-        device: where to compute.
+        model: the trunk with its weights and pooling; the embedder is not used.
+        crop_size: side of the square centre crops in pixels; ``None`` keeps the size of the images.
+        resize: new length of the short side before the crop; ``None`` resizes only images that are
+            smaller than the crop.
+        batch_size: number of samples per forward pass.
+        device: device of the computation.
         autocast: precision of the trunk.
-        dtype: of the vectors in the file.
+        dtype: type of the vectors in the file.
     """
 
     model: Model
@@ -67,20 +67,21 @@ def embed_to_folder(
     """Write the features of all samples of a data set, continuing where a stopped call ended.
 
     Args:
-        data: images or tensors.
-        how: by which trunk.
-        out: a folder with the ``.npy`` files x (N, F), y, class_names, names, the data set's own
-            split and ``origin``, a sentence on where it comes from. ``dataset: FOLDER`` reads it.
-        log: called with messages on the progress.
-        source: how the data set can be opened again to show its images, see
+        data: the data set, of images or tensors.
+        how: the settings, such as the trunk.
+        out: the folder to create, which ``dataset: FOLDER`` reads. It contains ``.npy`` files: x
+            (N, F), y, class_names, names, the data set's own split, and ``origin``, a sentence that
+            says where the features come from.
+        log: called with messages about the progress.
+        source: a description by which the data set can be opened again to show its images, see
             :func:`reality_check.data.source_images.described`.
 
     Returns:
-        N and F.
+        The number of samples N and of features F.
 
     Raises:
-        UsageError: the trunk does not fit the samples or gives NaN, or ``out`` exists and holds
-            something else.
+        UsageError: the trunk does not fit the samples or returns NaN, or ``out`` exists with other
+            content.
     """
     if out.suffix == ".npz":
         raise UsageError(
@@ -92,94 +93,98 @@ def embed_to_folder(
             f"All {len(data)} {data.noun}s of {data.name!r} are of one class, "
             f"{data.class_names[0]!r}; name the folder or file that has the classes in it."
         )
-    network, pipeline = _prepare(data, how)
+    network, pipeline = _build(data, how)
     if how.model.weights == "none" and (how.model.trunk in TRUNKS or ":" in how.model.trunk):
         log(f"The weights of {how.model.trunk} are random (weights: none)")
     recipe = _recipe(data, how, network)
-    work, lock = out.with_name(f"{out.name}.partial"), out.with_name(f".{out.name}.lock")
+    partial, lock = out.with_name(f"{out.name}.partial"), out.with_name(f".{out.name}.lock")
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(lock, lambda holder: log(f"Waiting for {holder}, which embeds the same")):
         if out.exists():
             return _check_existing(out, recipe)
-        work.mkdir(exist_ok=True)
-        vectors = _embed_all(data, how, network, pipeline, work, recipe, log)
-        _write_rest(data, work, recipe, source)
-        (work / _PROGRESS).unlink(missing_ok=True)
-        work.rename(out)
+        partial.mkdir(exist_ok=True)
+        vectors = _embed_all(data, how, network, pipeline, partial, recipe, log)
+        _write_other_arrays(data, partial, recipe, source)
+        (partial / _PROGRESS).unlink(missing_ok=True)
+        partial.rename(out)
     return vectors.shape[0], vectors.shape[1]
 
 
-def _prepare(data: SampleSet, how: Embedding) -> tuple[Network, Pipeline]:
-    crops = {"crop_size": how.crop_size, "resize": how.resize} if isinstance(data, ImageSet) else {}
+def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
+    crops = (
+        {"crop_size": settings.crop_size, "resize": settings.resize}
+        if isinstance(data, ImageSet)
+        else {}
+    )
     options = validate(Augment, crops, "embed")
-    network = build_network(how.model, input_shape(data, options), 1, seed=0)
-    pipeline = build_pipeline(data, how.model, options, how.device, how.batch_size)
-    return network.to(how.device).eval(), pipeline
+    network = build_network(settings.model, input_shape(data, options), 1, seed=0)
+    pipeline = build_pipeline(data, settings.model, options, settings.device, settings.batch_size)
+    return network.to(settings.device).eval(), pipeline
 
 
 def _embed_all(
     data: SampleSet,
-    how: Embedding,
+    settings: Embedding,
     network: Network,
     pipeline: Pipeline,
-    work: Path,
+    folder: Path,
     recipe: dict[str, Any],
     log: Callable[[str], None],
 ) -> np.ndarray:
-    """Compute the features into a memory-mapped file, continuing after those that it holds."""
-    file, mark = work / "x.npy", work / _PROGRESS
-    done = _done(file, mark, recipe)
+    """Compute the features into a memory-mapped file, continuing after those that are in it."""
+    file, progress_file = folder / "x.npy", folder / _PROGRESS
+    done = _embedded_count(file, progress_file, recipe)
     if done:
         log(f"Continuing after {done:,} of {len(data):,} samples")
     vectors = np.lib.format.open_memmap(file, "r+") if done else None
-    what = f"Embedding {data.name!r} with {how.model.trunk}"
-    marked = time.monotonic()
+    title = f"Embedding {data.name!r} with {settings.model.trunk}"
+    recorded_at = time.monotonic()
     with (
         torch.inference_mode(),
-        autocast(how.device, how.autocast),
-        allow_tf32(how.device, False),
-        progress(what, len(data), done) as advance,
+        autocast(settings.device, settings.autocast),
+        allow_tf32(settings.device, False),
+        progress(title, len(data), done) as advance,
     ):
         for batch in pipeline.evaluation_batches(np.arange(done, len(data))):
             features = network.features(batch).float()
-            _check(features, done, how)
+            _check_finite(features, done, settings)
             if vectors is None:
                 shape = (len(data), features.shape[1])
-                vectors = np.lib.format.open_memmap(file, "w+", np.dtype(how.dtype), shape)
+                vectors = np.lib.format.open_memmap(file, "w+", np.dtype(settings.dtype), shape)
             vectors[done : done + len(features)] = features.cpu().numpy()
             done += len(features)
             advance(len(features))
-            if time.monotonic() - marked >= _MARK_SECONDS:
+            if time.monotonic() - recorded_at >= _RECORD_SECONDS:
                 vectors.flush()
-                atomic_write(mark, json.dumps({**recipe, "done": done}))
-                marked = time.monotonic()
+                atomic_write(progress_file, json.dumps({**recipe, "done": done}))
+                recorded_at = time.monotonic()
     assert vectors is not None
     vectors.flush()
     return vectors
 
 
-def _check(features: torch.Tensor, first: int, how: Embedding) -> None:
-    finite = torch.isfinite(features.to(getattr(torch, how.dtype))).all(dim=1)
+def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> None:
+    finite = torch.isfinite(features.to(getattr(torch, settings.dtype))).all(dim=1)
     if not bool(finite.all()):
         raise UsageError(
-            f"The features of sample {first + int((~finite).nonzero()[0])} by {how.model.trunk} "
-            f"are NaN, infinite or too large for {how.dtype}; check its weights, or write "
-            "--autocast none or --dtype float32."
+            f"The features of sample {first + int((~finite).nonzero()[0])} by "
+            f"{settings.model.trunk} are NaN, infinite or too large for {settings.dtype}; check "
+            "its weights, or write --autocast none or --dtype float32."
         )
 
 
-def _done(file: Path, mark: Path, recipe: dict[str, Any]) -> int:
-    """Return how many samples a stopped call has embedded in the same way."""
+def _embedded_count(file: Path, progress_file: Path, recipe: dict[str, Any]) -> int:
+    """Return how many samples a stopped call has embedded with the same recipe."""
     try:
-        earlier = json.loads(mark.read_text())
+        recorded = json.loads(progress_file.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return 0
-    done = int(earlier.pop("done"))
-    return done if earlier == recipe and file.exists() else 0
+    done = int(recorded.pop("done"))
+    return done if recorded == recipe and file.exists() else 0
 
 
-def _recipe(data: SampleSet, how: Embedding, network: Network) -> dict[str, Any]:
-    """Return everything that the vectors depend on, as plain data."""
+def _recipe(data: SampleSet, settings: Embedding, network: Network) -> dict[str, Any]:
+    """Return everything that the features depend on, as plain data."""
     digest = hashlib.sha256()
     for name, value in sorted(network.trunk.state_dict().items()):
         digest.update(name.encode())
@@ -187,21 +192,21 @@ def _recipe(data: SampleSet, how: Embedding, network: Network) -> dict[str, Any]
     return {
         "data": data.name,
         "data_fingerprint": data.fingerprint(),
-        "trunk": how.model.trunk,
-        "arguments": how.model.arguments,
-        "weights": how.model.weights,
+        "trunk": settings.model.trunk,
+        "arguments": settings.model.arguments,
+        "weights": settings.model.weights,
         "state": digest.hexdigest(),
-        "head": how.model.describe_head(),
-        "preprocessing": how.model.preprocessing.plain(exclude_none=True),
-        "crop_size": how.crop_size,
-        "resize": how.resize,
-        "autocast": how.autocast,
-        "dtype": how.dtype,
+        "head": settings.model.describe_head(),
+        "preprocessing": settings.model.preprocessing.plain(exclude_none=True),
+        "crop_size": settings.crop_size,
+        "resize": settings.resize,
+        "autocast": settings.autocast,
+        "dtype": settings.dtype,
     }
 
 
 def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
-    """Return the shape of features that an earlier call wrote in the same way."""
+    """Return the shape of the features that an earlier call wrote with the same recipe."""
     try:
         earlier = json.loads(str(np.load(out / "made_of.npy")))
         samples, width = np.load(out / "x.npy", "r").shape
@@ -218,8 +223,10 @@ def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
     return samples, width
 
 
-def _write_rest(data: SampleSet, work: Path, recipe: dict[str, Any], source: str | None) -> None:
-    """Write all arrays beside the features."""
+def _write_other_arrays(
+    data: SampleSet, work: Path, recipe: dict[str, Any], source: str | None
+) -> None:
+    """Write all arrays other than the features."""
     crop = "" if recipe["crop_size"] is None else f", crops of {recipe['crop_size']} pixels"
     origin = (
         f"{recipe['data']} through {recipe['trunk']}, weights {recipe['weights']} (sha256 "

@@ -1,4 +1,4 @@
-"""Executors that train fold runs: in this process, in several, or all on one network."""
+"""Executors that train fold runs, in this process or in several."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from reality_check.utils.processes import die_with_parent, keep_freed_memory
 Progress = Callable[[dict[str, Any]], None]
 LoadData = Callable[[], SampleSet]
 
-#: How often a worker that trains in other processes looks after them.
+#: Seconds between two checks of the processes in which folds are trained.
 _POLL_SECONDS = 1.0
 
 
@@ -42,7 +42,12 @@ _POLL_SECONDS = 1.0
 class FoldJob:
     """A fold run with all that it needs, as plain data.
 
-    ``train`` and ``validation`` are labels of classes; nothing validates with fixed epochs.
+    Attributes:
+        task: what to train.
+        fold: the number of the fold.
+        train: the labels of the training classes.
+        validation: the labels of the validation classes; ``None`` with fixed epochs.
+        folder: the folder of the fold run.
     """
 
     task: FoldTask
@@ -63,91 +68,102 @@ class FoldJob:
         validation = None if self.validation is None else dataset.subset(self.validation)
         train = dataset.subset(self.train)
 
-        def progress(position: dict[str, Any]) -> None:
+        def report_progress(position: dict[str, Any]) -> None:
             on_progress({"fold": self.fold, **position})
 
-        progress({"epoch": 0})
-        where = (self.folder, device, progress, strategy)
+        report_progress({"epoch": 0})
+        trainer_args = (self.folder, device, report_progress, strategy)
 
-        def train_it() -> FoldResult:
-            return Trainer(self.task, train, validation, *where, renew_lease=renew_lease).run()
+        def train_network() -> FoldResult:
+            return Trainer(
+                self.task, train, validation, *trainer_args, renew_lease=renew_lease
+            ).run()
 
-        if strategy.size > 1:  # the others wait in the middle of a step
-            return train_it()
-        return once_more_if_full(device, train_it)
+        if strategy.size > 1:  # a retry would leave the other processes waiting in a step
+            return train_network()
+        return once_more_if_full(device, train_network)
 
 
 class SerialExecutor:
-    """Trains in this process, one after the other; with a strategy, together with its others.
+    """Trains fold runs in this process, one after the other.
 
     Args:
-        strategy: the processes that train each network together. Those that are not the main one
-            wait for jobs in :meth:`follow`.
+        dataset: the whole data set.
+        device: the device to train on.
+        strategy: the processes that train each network together. All but the main process wait for
+            jobs in :meth:`follow`.
     """
 
     def __init__(
         self, dataset: SampleSet, device: torch.device, strategy: Strategy | None = None
     ) -> None:
         self._dataset, self._device, self._strategy = dataset, device, strategy or Strategy()
-        self._others_train = False
+        self._others_are_training = False
 
     def run(
         self, jobs: Sequence[FoldJob], on_progress: Progress, renew_lease: LeaseCheck = no_lease
     ) -> list[FoldResult]:
-        """Train all of them and return their results in order.
+        """Train the jobs and return their results in order.
 
-        ``renew_lease`` is called before files are touched; what it raises when another worker has
-        the work by now ends the training.
+        ``renew_lease`` is called before files are touched. If another worker has taken over the
+        work, it raises an exception, which ends the training.
         """
         results = []
         for job in jobs:
             renew_lease()
-            if self._others_train:  # still, at a job that failed here, and was not this worker's
+            if (
+                self._others_are_training
+            ):  # they are still in a job that failed here and went to another worker
                 os._exit(LOST)
             self._strategy.broadcast(job)
-            results.append(self._train(job, on_progress, renew_lease))
+            results.append(self._train_job(job, on_progress, renew_lease))
         return results
 
-    def _train(self, job: FoldJob, on_progress: Progress, renew_lease: LeaseCheck) -> FoldResult:
-        """Train with the other processes, which would wait for one that fails alone."""
-        self._others_train = self._strategy.size > 1
+    def _train_job(
+        self, job: FoldJob, on_progress: Progress, renew_lease: LeaseCheck
+    ) -> FoldResult:
+        """Train one job; end this process if the others would wait for it forever."""
+        self._others_are_training = self._strategy.size > 1
         try:
-            done = job.run(self._dataset, self._device, on_progress, self._strategy, renew_lease)
+            result = job.run(self._dataset, self._device, on_progress, self._strategy, renew_lease)
         except LeaseLost:
-            if self._others_train:
+            if self._others_are_training:
                 os._exit(LOST)
             raise
-        except Diverged:  # the others see it too, and wait for the next job
-            self._others_train = False
+        except Diverged:  # the others see it too and wait for the next job
+            self._others_are_training = False
             raise
-        self._others_train = False
-        return done
+        self._others_are_training = False
+        return result
 
     def follow(self) -> None:
-        """Take part in the main process's jobs until it closes."""
+        """Take part in the jobs of the main process until it calls :meth:`close`."""
         while True:
             job: FoldJob | None = self._strategy.broadcast(None)
             if job is None:
                 return
-            with contextlib.suppress(Diverged):  # the main process sees it too, and tells
+            with contextlib.suppress(Diverged):  # the main process sees it too and reports it
                 job.run(self._dataset, self._device, lambda position: None, self._strategy)
 
     def close(self) -> None:
-        """End :meth:`follow` in the other processes, if they wait for jobs."""
-        if self._others_train:
+        """End :meth:`follow` in the other processes, if they are waiting for jobs."""
+        if self._others_are_training:
             return
         with contextlib.suppress(RuntimeError):
             self._strategy.broadcast(None)
 
 
 class ProcessExecutor:
-    """Trains in processes of its own, several fold runs at a time.
+    """Trains several fold runs at a time, each in a separate process.
 
-    A fold run depends on its job only, so the results are those of :class:`SerialExecutor` (on a
-    GPU up to the order of its sums); all processes read one memory-mapped array.
+    A fold run depends on its job only, so the results are the same as with
+    :class:`SerialExecutor` (on a GPU up to the order of sums). All processes read one memory-mapped
+    array.
 
     Args:
+        count: the number of processes.
         load: reads the data set; called once in each process, so it must be picklable.
+        device: the device to train on.
     """
 
     def __init__(self, count: int, load: LoadData, device: torch.device) -> None:
@@ -158,19 +174,19 @@ class ProcessExecutor:
     def run(
         self, jobs: Sequence[FoldJob], on_progress: Progress, renew_lease: LeaseCheck = no_lease
     ) -> list[FoldResult]:
-        """Train all of them and return their results in order.
+        """Train the jobs and return their results in order.
 
-        Raises the first exception of a fold run, after ending the others. When a process is killed,
-        this one ends too, since what was lost is found out and repeated by the storage's rules.
-        When this process is asked to stop, so are they.
+        The first exception of a fold run is raised, after the other processes were ended. If one of
+        the processes is killed, this process ends too, and the trial is repeated as for any lost
+        worker. If this process is asked to stop, it asks the others to stop.
         """
         self._on_progress = on_progress
         pool = self._pool = self._pool or self._start()
-        self._held_until.value = renew_lease()
+        self._lease_end.value = renew_lease()
         try:
             # A signal that asks to stop must not meet a process that is not yet listening.
-            with _held_back(stopping.listening()):
-                futures = [pool.submit(_train, job) for job in jobs]
+            with _block_signals(stopping.listening()):
+                futures = [pool.submit(_run_job, job) for job in jobs]
             self._wait(futures, renew_lease)
             return self._collect(futures)
         except BrokenProcessPool:
@@ -179,27 +195,29 @@ class ProcessExecutor:
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
         messages, self._writer = context.Pipe(duplex=False)
-        self._held_until: Any = context.RawValue("d", 0.0)
-        self._receiver = threading.Thread(target=self._receive, args=(messages,), daemon=True)
-        self._receiver.start()
+        self._lease_end: Any = context.RawValue("d", 0.0)
+        self._message_thread = threading.Thread(
+            target=self._forward_messages, args=(messages,), daemon=True
+        )
+        self._message_thread.start()
         send = functools.partial(_send, self._writer, context.Lock())
         return ProcessPoolExecutor(
             self._count,
             mp_context=context,
-            initializer=_begin,
+            initializer=_initialize_process,
             initargs=(
                 self._load,
                 self._device,
                 processes_on_gpu(),
                 send,
-                self._held_until,
+                self._lease_end,
                 os.getpid(),
                 stopping.listening(),
             ),
         )
 
-    def _receive(self, messages: Connection) -> None:
-        """Pass on messages until no process is left; the last message may be incomplete."""
+    def _forward_messages(self, messages: Connection) -> None:
+        """Pass messages to ``on_progress`` until no process is left; the last may be incomplete."""
         with messages:
             while True:
                 try:
@@ -209,22 +227,22 @@ class ProcessExecutor:
                 self._on_progress(message)
 
     def _wait(self, futures: Sequence[Future[FoldResult]], renew_lease: LeaseCheck) -> None:
-        """Wait until all are done or one has failed; wait for those that were asked to stop."""
-        left, asked = set(futures), False
-        while left:
-            done, left = wait(left, _POLL_SECONDS, FIRST_EXCEPTION)
+        """Wait until all fold runs are done, stopped on request, or one has failed."""
+        pending, has_asked = set(futures), False
+        while pending:
+            done, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
             if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
                 return
             if any(process.exitcode is not None for process in self._processes()):
-                # The pool does not watch a process that was started while it looked at the others.
+                # The pool overlooks a process that was started while it was waiting for the others.
                 raise BrokenProcessPool("a process was killed")
             try:
-                self._held_until.value = renew_lease()
+                self._lease_end.value = renew_lease()
             except LeaseLost:
                 self.close()
                 raise
-            if stopping.requested() and not asked:
-                asked = True
+            if stopping.requested() and not has_asked:
+                has_asked = True
                 self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
@@ -255,29 +273,29 @@ class ProcessExecutor:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
             self._writer.close()
-            self._receiver.join()
+            self._message_thread.join()
 
 
-#: Who trains the fold runs of one unit of work.
+#: An object that trains the fold runs of a trial.
 FoldExecutor = SerialExecutor | ProcessExecutor
 
 
 def _send(writer: Connection, lock: Any, message: dict[str, Any]) -> None:
-    # Not a queue: a process killed in its middle would keep the parent from ever ending it.
+    # Not a queue: if a process is killed while it writes, the parent could not close it.
     with lock:
         writer.send(message)
 
 
-#: In a process of :class:`ProcessExecutor`: with what it trains its jobs.
-_here: dict[str, Any] = {}
+#: In a process of :class:`ProcessExecutor`: the arguments of :meth:`FoldJob.run`.
+_job_arguments: dict[str, Any] = {}
 
 
-def _begin(
+def _initialize_process(
     load: LoadData,
     device: torch.device,
-    on_gpu: int,
+    sharing_gpu: int,
     send: Progress,
-    held_until: Any,
+    lease_end: Any,
     parent: int,
     signals: tuple[int, ...],
 ) -> None:
@@ -287,31 +305,31 @@ def _begin(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
     keep_freed_memory()
-    share_gpu(on_gpu)
-    _here.update(
+    share_gpu(sharing_gpu)
+    _job_arguments.update(
         dataset=load(),
         device=device,
         on_progress=send,
         strategy=Strategy(),
-        renew_lease=functools.partial(_wait_for_parent, held_until),
+        renew_lease=functools.partial(_wait_for_parent, lease_end),
     )
 
 
-def _wait_for_parent(held_until: Any) -> float:
-    """Wait until the parent process has renewed the lease: a :data:`LeaseCheck` of its children."""
-    while time.monotonic() >= held_until.value:
+def _wait_for_parent(lease_end: Any) -> float:
+    """Wait until the parent has renewed the lease; the :data:`LeaseCheck` of its children."""
+    while time.monotonic() >= lease_end.value:
         time.sleep(0.05)
-    return float(held_until.value)
+    return float(lease_end.value)
 
 
-def _train(job: FoldJob) -> FoldResult:
+def _run_job(job: FoldJob) -> FoldResult:
     stopping.check()
-    return job.run(**_here)
+    return job.run(**_job_arguments)
 
 
 @contextlib.contextmanager
-def _held_back(signals: Sequence[int]) -> Iterator[None]:
-    """Block signals meanwhile, also in processes that are started."""
+def _block_signals(signals: Sequence[int]) -> Iterator[None]:
+    """Block signals inside the context, also in processes that it starts."""
     if not signals:
         yield
         return

@@ -1,4 +1,4 @@
-"""Moves samples from a full GPU to main memory."""
+"""Moving samples from a full GPU to main memory."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ Result = TypeVar("Result")
 
 
 def once_more_if_full(device: torch.device, work: Callable[[], Result]) -> Result:
-    """Do some work; if the GPU is out of memory, retry it with the samples in main memory.
+    """Call ``work``; if the GPU is out of memory, repeat it with the samples in main memory.
 
     Args:
+        device: the GPU, for the message.
         work: a function that continues where an interrupted call ended.
 
     Raises:
-        torch.OutOfMemoryError: no samples lie there, or they are not what fills it.
+        torch.OutOfMemoryError: there are no samples on the GPU, or moving them is not enough.
     """
     try:
         return work()
     except torch.OutOfMemoryError:
         if not take_off_gpu():
             raise
-    gc.collect()  # circles of objects hold tensors
+    gc.collect()  # reference cycles keep tensors alive
     print(stamped(f"{device} is full, so its samples move to main memory; continuing"), flush=True)
     return work()

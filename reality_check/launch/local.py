@@ -1,4 +1,4 @@
-"""Worker processes on this machine, and the process that watches over them."""
+"""Worker processes on this machine, and the process that supervises them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
 
-#: The first keeps a worker's processes from taking files of the current folder for Python's own
-#: modules (from Python 3.11 on), the others keep it to one BLAS thread.
+#: Environment variables of workers that are set to 1. The first one prevents that files in the
+#: current folder shadow Python's modules (from Python 3.11 on); the others allow one BLAS thread.
 ENVIRONMENT = (
     "PYTHONSAFEPATH",
     "OMP_NUM_THREADS",
@@ -32,8 +32,9 @@ ENVIRONMENT = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-#: A worker that dies this soon after its start, this often in a row, will not get better.
-_SOON, _MOST_DEATHS = 20.0, 3
+#: A worker that dies within so many seconds of its start, more often in a row than this, is given
+#: up.
+_EARLY_SECONDS, _MAX_EARLY_DEATHS = 20.0, 3
 
 
 @dataclass
@@ -45,7 +46,7 @@ class _Worker:
 
 
 class LocalWorkers:
-    """Starts worker processes, replaces those that are killed, and stops all of them at the end."""
+    """Starts worker processes, replaces any that are killed, and stops all of them at the end."""
 
     def __init__(self, out_dir: Path, parallelism: Parallelism) -> None:
         self.out_dir = out_dir
@@ -59,7 +60,7 @@ class LocalWorkers:
 
         Raises:
             UsageError: a worker found that the user's input cannot be used.
-            WorkFailed: a worker failed, or died again and again.
+            WorkFailed: a worker failed, or died several times in a row.
         """
         running = list(self._workers)
         while running:
@@ -68,7 +69,7 @@ class LocalWorkers:
             running = [worker for worker in running if not self._has_ended(worker)]
 
     def stop(self) -> None:
-        """Kill all workers at once. Nothing is lost: they continue from their checkpoints."""
+        """Kill all workers; a later run continues from their checkpoints."""
         for worker in self._workers:
             if worker.process.poll() is None:
                 worker.process.kill()
@@ -91,26 +92,26 @@ class LocalWorkers:
         return False
 
     def _replace(self, worker: _Worker, status: int) -> None:
-        lived = time.monotonic() - worker.started
-        worker.deaths = worker.deaths + 1 if lived < _SOON else 1
-        if worker.deaths > _MOST_DEATHS:
+        lifetime = time.monotonic() - worker.started
+        worker.deaths = worker.deaths + 1 if lifetime < _EARLY_SECONDS else 1
+        if worker.deaths > _MAX_EARLY_DEATHS:
             log = log_path(self.out_dir, worker.number)
-            why = "if nobody killed it, memory was probably short"
+            reason = "if nobody killed it, memory was probably short"
             if status not in (-signal.SIGKILL, LOST):
                 last = log.read_text(errors="replace").strip().rpartition("\n")[2]
-                why = f"the end of its log: {last}"
+                reason = f"the end of its log: {last}"
             ended = str(subprocess.CalledProcessError(status, "worker")).rstrip(".")
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({ended}); {why}. See {log}"
+                f"{_EARLY_SECONDS:.0f} seconds ({ended}); {reason}. See {log}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         threads = dict.fromkeys(ENVIRONMENT, "1")
-        own = self._devices[number]
-        sharing = {WORKERS_ON_GPU: str(self._devices.count(own))}
+        devices = self._devices[number]
+        sharing = {WORKERS_ON_GPU: str(self._devices.count(devices))}
         log = log_path(self.out_dir, number)
         log.parent.mkdir(parents=True, exist_ok=True)
         forget_failure(self.out_dir, number)
@@ -120,36 +121,36 @@ class LocalWorkers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **threads, **sharing, OF_RUN: "1", **environment(own)},
-                # Ctrl-C reaches the parent only, which then ends its workers.
+                env={**os.environ, **threads, **sharing, OF_RUN: "1", **environment(devices)},
+                # Ctrl-C then reaches only the parent, which ends its workers.
                 start_new_session=True,
             )
 
     def _command(self, number: int) -> list[str]:
-        me, start = str(os.getpid()), [sys.executable, "-m"]
+        parent, start = str(os.getpid()), [sys.executable, "-m"]
         folds = str(self._parallelism.folds_at_once)
-        what = [str(self.out_dir.absolute()), str(number), "--folds-at-once", folds]
+        arguments = [str(self.out_dir.absolute()), str(number), "--folds-at-once", folds]
         processes = self._parallelism.processes_per_network
         if processes > 1:
-            return [*start, "reality_check.launch.torchrun", str(processes), me, *what]
-        return [*start, "reality_check.launch.worker", *what, "--parent", me]
+            return [*start, "reality_check.launch.torchrun", str(processes), parent, *arguments]
+        return [*start, "reality_check.launch.worker", *arguments, "--parent", parent]
 
 
 def log_path(out_dir: Path, number: int) -> Path:
-    """Where a worker's output goes."""
+    """Return the path of a worker's log."""
     return own_path(out_dir, f"logs/worker_{number}.log")
 
 
 def write_progress(out_dir: Path, number: int, text: str) -> None:
-    """Write what a worker does, for the live view."""
-    # Several times a second where epochs are short, so without waiting for the disk.
+    """Write what a worker is doing, for the live view."""
+    # Short epochs call this several times a second, so it does not wait for the disk.
     atomic_write(log_path(out_dir, number).with_suffix(".json"), text, durable=False)
 
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
-    """Write why a worker stops, for the process that watches it.
+    """Write why a worker stops, for the process that supervises it.
 
-    The first reason is the cause, so a later one does not replace it.
+    The first reason is the cause, so later reasons do not replace it.
     """
     path = _failure_path(out_dir, number)
     if read_failure(out_dir, number) is not None or not path.parent.is_dir():
@@ -158,7 +159,7 @@ def write_failure(out_dir: Path, number: int, status: int, message: str) -> None
 
 
 def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
-    """Why a worker stopped: ``status`` and ``message``; None if it was killed."""
+    """Return why a worker stopped: ``status`` and ``message``; ``None`` if none is recorded."""
     try:
         return json.loads(_failure_path(out_dir, number).read_text())
     except (OSError, ValueError):
@@ -166,7 +167,12 @@ def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
 
 
 def raise_failure(out_dir: Path, number: int) -> None:
-    """Raise why a worker stopped, if that is recorded, as UsageError or WorkFailed."""
+    """Raise the recorded reason why a worker stopped, if there is one.
+
+    Raises:
+        UsageError: the worker found that the user's input cannot be used.
+        WorkFailed: the worker failed.
+    """
     failure = read_failure(out_dir, number)
     if failure is None:
         return
@@ -176,7 +182,7 @@ def raise_failure(out_dir: Path, number: int) -> None:
 
 
 def forget_failure(out_dir: Path, number: int) -> None:
-    """Remove what :func:`write_failure` wrote, before the worker is started again."""
+    """Delete what :func:`write_failure` wrote, before the worker is started again."""
     _failure_path(out_dir, number).unlink(missing_ok=True)
 
 

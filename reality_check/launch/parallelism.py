@@ -1,4 +1,4 @@
-"""How many processes train at a time, on which devices, and who starts them."""
+"""The number of processes that train at a time, their devices, and their launcher."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Parallelism:
     """How the work of an experiment is divided among processes.
 
     Attributes:
-        workers: how many processes ask for trials at a time; by default one, or one for each of
-            ``devices``.
-        folds_at_once: how many folds of a trial each worker trains at a time, in processes of
-            their own. The results are the same (on GPUs up to the order of sums).
-        processes_per_network: how many processes (on GPUs: one each) train each network together,
-            each on its part of the batch (DistributedDataParallel). Not with
-            ``folds_at_once``.
-        devices: what the workers of this machine train on, in turn, instead of the experiment's
-            ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
-        launcher: ``local`` (processes of this machine) or ``slurm`` (jobs of a cluster, see the
-            experiment's block ``slurm``; they continue when this process ends).
+        workers: the number of processes that run trials at a time; by default one, or one for each
+            of ``devices``.
+        folds_at_once: the number of folds of a trial that each worker trains at a time, each in a
+            separate process. The results are the same (on GPUs up to the order of sums).
+        processes_per_network: the number of processes that train each network together, each on its
+            part of the batch (DistributedDataParallel), and on GPUs each on its own GPU. It cannot
+            be combined with ``folds_at_once``.
+        devices: the devices that the workers of this machine are assigned to in turn, instead of
+            the experiment's ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
+        launcher: ``local`` for processes of this machine, or ``slurm`` for jobs of a cluster (see
+            the experiment's block ``slurm``), which continue when this process ends.
     """
 
     workers: int | None = None
@@ -42,7 +42,7 @@ class Parallelism:
         """Make sure that the numbers fit each other, the launcher and the experiment.
 
         Raises:
-            UsageError: they do not.
+            UsageError: the numbers do not fit.
         """
         if self.workers is not None and self.workers < 1:
             raise UsageError(f"workers must be at least 1, got {self.workers}.")
@@ -66,18 +66,18 @@ class Parallelism:
             self._check_gpus(experiment.device)
 
     def device_groups(self) -> list[tuple[str, ...]]:
-        """Return the devices of each worker; empty where the experiment's ``device`` decides."""
+        """Return the devices of each worker; empty if it uses the experiment's ``device``."""
         return share_out(parse_devices(self.devices), self.workers, self.processes_per_network)
 
     def on_device(self, experiment: Experiment) -> Experiment:
-        """Return the experiment with the kind of ``devices``, if there are any."""
+        """Return the experiment with ``device`` replaced by the kind of ``devices``, if given."""
         devices = parse_devices(self.devices)
         if not devices:
             return experiment
         return experiment.model_copy(update={"device": devices[0].partition(":")[0]})
 
     def _check_gpus(self, device: str) -> None:
-        """Make sure that every process of a network has a GPU of its own, if it trains on GPUs."""
+        """Make sure that every process of a network has its own GPU, if it trains on GPUs."""
         count, processes = torch.cuda.device_count(), self.processes_per_network
         if device.startswith("cuda:"):
             raise UsageError(

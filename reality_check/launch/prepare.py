@@ -54,14 +54,14 @@ from reality_check.utils.errors import UsageError, every
 from reality_check.utils.passwords import without_password
 from reality_check.utils.processes import shares_process_ids
 
-#: SQLite takes paths of 511 bytes, and the records of fold runs lie some folders below.
-_LONGEST_PATH = 350
-#: Seconds between two polls whether workers still run.
+#: SQLite allows paths of 511 bytes, and the records of fold runs are some folders deeper.
+_MAX_PATH_BYTES = 350
+#: Seconds between two checks of whether workers still run.
 _POLL_SECONDS = 1.0
 
 
 def prepare(experiment: Experiment, out_dir: Path) -> PreparedExperiment:
-    """Call :func:`prepared` and release the lock of the output folder."""
+    """Return the experiment of :func:`prepared`, after releasing the lock of the output folder."""
     with prepared(experiment, out_dir, trained_here=True) as ready:
         return ready
 
@@ -73,15 +73,21 @@ def prepared(
     trained_here: bool,
     log: Callable[[str], None] = lambda text: None,
 ) -> Iterator[PreparedExperiment]:
-    """Check everything that can be checked before training, and lock the output folder meanwhile.
+    """Check everything that can be checked before training, and lock the output folder.
 
-    Where others train (``trained_here=False``), their device need not be here.
+    The lock is released when the context exits.
+
+    Args:
+        experiment: the experiment.
+        out_dir: its output folder.
+        trained_here: whether this machine trains; otherwise it need not have the device.
+        log: called with messages about the experiment.
 
     Yields:
-        The experiment with its fingerprints, as written to ``experiment.yaml``, and its images.
+        The experiment with its fingerprints, as in ``experiment.yaml``, and its images.
 
     Raises:
-        UsageError: something cannot work; nothing is written then.
+        UsageError: a check failed; in this case nothing is written.
     """
     packs = packs_of(experiment)
     if trained_here:
@@ -91,22 +97,24 @@ def prepared(
     experiment = with_trials(experiment)
     code = fingerprints(experiment.trained(), dataset)
     code = check_packed(experiment, code, read_steps(out_dir), packs)
-    names = [name for name, seen in experiment.code.items() if code.get(name, seen) != seen]
-    if names:  # a run that is made again from its locked experiment
-        log(f"Different from the run that wrote this experiment.yaml: {', '.join(names)}.")
-    locked, restarted = _as_locked(experiment, code, out_dir)
+    changed_names = [
+        name for name, known in experiment.code.items() if code.get(name, known) != known
+    ]
+    if changed_names:  # the experiment is that of an earlier run
+        log(f"Different from the run that wrote this experiment.yaml: {', '.join(changed_names)}.")
+    locked, restarted = _resolve_for_folder(experiment, code, out_dir)
     _check_storage(locked, out_dir)
     with contextlib.ExitStack() as stack:
         try:
             out_dir.mkdir(parents=True, exist_ok=True)
             stack.enter_context(exclusive(out_dir))
             if restarted or growth(locked, out_dir):
-                _check_nobody_works(_begun(locked, out_dir), log)
-            # Once more, since others may have written until now.
-            locked, restarted = _as_locked(experiment, code, out_dir)
+                _check_nobody_works(_existing_campaign(locked, out_dir), log)
+            # Repeated under the lock, since others may have written in the meantime.
+            locked, restarted = _resolve_for_folder(experiment, code, out_dir)
             for name in restarted:
                 remove_checkpoints(out_dir / name)
-            _grow(locked, out_dir, log)
+            _record_growth(locked, out_dir, log)
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
             for pack in packs:
@@ -116,27 +124,27 @@ def prepared(
         yield PreparedExperiment(locked, dataset)
 
 
-def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> None:
-    """Record in what the experiment is larger than that of the folder, if it is."""
+def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> None:
+    """Record how the experiment has grown beyond that of the folder, if it has."""
     changes = growth(experiment, out_dir)
     if changes:
         log(f"The experiment is extended: {describe_changes(changes)}. Existing results are kept.")
-        begun = _begun(experiment, out_dir)
-        done: dict[str, dict[str, int]] = {}
-        for work in begun.ready_stages():
+        campaign = _existing_campaign(experiment, out_dir)
+        complete_counts: dict[str, dict[str, int]] = {}
+        for work in campaign.ready_stages():
             if changes.keys() & DRAWING:
                 work.study.check_version()
-            counts = done.setdefault(work.method, {})
+            counts = complete_counts.setdefault(work.method, {})
             counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
-        done.pop("", None)
-        record_step(begun.experiment, changes, done, out_dir)
+        complete_counts.pop("", None)
+        record_step(campaign.experiment, changes, complete_counts, out_dir)
 
 
 def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
-    """Check data, networks, losses and searches, and return what the losses showed.
+    """Check data, networks, losses and searches, and return the checks of the losses.
 
     Raises:
-        UsageError: everything that is wrong, a line each: no check waits for those before it.
+        UsageError: at least one check failed. The message has a line for each of them.
     """
     experiment = experiment.trained()
     checks: list[Callable[[], LossCheck | None]] = [
@@ -146,12 +154,15 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
         *(partial(check_column, name) for name in experiment.report.columns),
-        *(partial(_checked_loss, experiment, method, dataset) for method in experiment.methods),
+        *(
+            partial(_check_method_loss, experiment, method, dataset)
+            for method in experiment.methods
+        ),
     ]
     return [checked for checked in every(checks) if checked is not None]
 
 
-def _checked_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:
+def _check_method_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:
     classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
     checked = check_loss(experiment, method, classes)
     if checked.problem is not None:
@@ -159,10 +170,10 @@ def _checked_loss(experiment: Experiment, method: Method, dataset: SampleSet) ->
     return checked
 
 
-def _as_locked(
+def _resolve_for_folder(
     experiment: Experiment, code: dict[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
-    """Return the experiment as the folder will hold it, and the methods that restart there."""
+    """Return the experiment as the folder will store it, and the methods that start over."""
     described = {
         name: description_of(find_class(name, "metric"))
         for name in _own_metrics(experiment.protocol)
@@ -170,8 +181,8 @@ def _as_locked(
     changes = {
         "protocol": experiment.protocol.model_copy(update={"described": described}),
         "code": code,
-        "studies": _studies(experiment, out_dir),
-        "dataset": _with_whole_paths(experiment.dataset),
+        "studies": _studies_prefix(experiment, out_dir),
+        "dataset": _with_absolute_paths(experiment.dataset),
         "storage": experiment.storage and whole_url(experiment.storage),
     }
     locked = experiment.model_copy(update=changes)
@@ -183,27 +194,27 @@ def _as_locked(
     return locked, restarted
 
 
-def _with_whole_paths(dataset: Dataset) -> Dataset:
-    """Return the data set with absolute paths: workers may run in other folders."""
+def _with_absolute_paths(dataset: Dataset) -> Dataset:
+    """Return the data set with absolute paths, since workers may run in other folders."""
     if hasattr(dataset, "path"):
-        return dataset.model_copy(update={"path": _whole_path(dataset.path)})
+        return dataset.model_copy(update={"path": _absolute_path(dataset.path)})
     if isinstance(dataset, FunctionData | TorchDatasetData):
-        paths = {key: _whole_path(dataset.arguments.get(key)) for key in ("path", "root")}
-        given = {key: path for key, path in paths.items() if path is not None}
-        return dataset.model_copy(update={"arguments": {**dataset.arguments, **given}})
+        paths = {key: _absolute_path(dataset.arguments.get(key)) for key in ("path", "root")}
+        resolved = {key: path for key, path in paths.items() if path is not None}
+        return dataset.model_copy(update={"arguments": {**dataset.arguments, **resolved}})
     return dataset
 
 
-def _whole_path(path: Any) -> Any:
+def _absolute_path(path: Any) -> Any:
     """Return the absolute path of an existing file or folder; any other value unchanged."""
     return str(Path.cwd() / path) if isinstance(path, str) and Path(path).exists() else path
 
 
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
-    if len(os.fsencode(out_dir.resolve())) > _LONGEST_PATH:
+    if len(os.fsencode(out_dir.resolve())) > _MAX_PATH_BYTES:
         raise UsageError(
-            f"the path of the output folder has more than {_LONGEST_PATH} bytes, and SQLite opens "
-            "no files whose paths are much longer; name another folder with --out."
+            f"the path of the output folder has more than {_MAX_PATH_BYTES} bytes, and SQLite "
+            "opens no files whose paths are much longer; name another folder with --out."
         )
     if experiment.storage is None:
         return
@@ -213,74 +224,80 @@ def _check_storage(experiment: Experiment, out_dir: Path) -> None:
         check_studies(experiment, storage)
 
 
-def _studies(experiment: Experiment, out_dir: Path) -> str | None:
-    """Return the prefix of this output folder's studies in a storage that others use too."""
+def _studies_prefix(experiment: Experiment, out_dir: Path) -> str | None:
+    """Return the prefix of the names of this output folder's studies; ``None`` without a prefix.
+
+    A storage that other experiments use too needs one.
+    """
     if (out_dir / "experiment.yaml").exists():
         return load_locked(out_dir).studies
     return None if experiment.storage is None else f"{experiment.name}-{secrets.token_hex(4)}"
 
 
 def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence[str]) -> list[str]:
-    """Return the methods that use changed code, if none of them has a complete trial; else none.
+    """Return the methods that use changed code, or none if any of them has a complete trial.
 
-    A loss that failed in its first training can so be fixed and the same command continues, and
-    results of different code still never mix.
+    So a loss that failed in its first training can be fixed and the same command continues, but
+    results of different code are never mixed.
     """
     users = [method for method in experiment.methods if {*changed} & classes_of(method).keys()]
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
     if not users or trunks & {*changed}:
         return []
-    campaign = _begun(experiment, out_dir)
+    campaign = _existing_campaign(experiment, out_dir)
     if any(campaign.has_complete_trials(method.name) for method in users):
         return []
     return [method.name for method in users]
 
 
 def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[str]) -> list[str]:
-    """Return the own metrics whose code has changed, but of which nothing is recorded.
+    """Return the user's metrics whose code has changed, but of which no value is recorded.
 
-    One that failed when the first network was scored can so be fixed, and no training is lost.
+    So a metric that failed when the first network was scored can be fixed without new trainings.
     """
     changed = [name for name in changed if name in experiment.protocol.final_metrics]
     if not changed:
         return []
     measured = {experiment.protocol.selects_by}
-    for work in _begun(experiment, out_dir).ready_stages():
+    for work in _existing_campaign(experiment, out_dir).ready_stages():
         for trial in work.study.complete().values():
             measured.update(*(trial.scores or {}).values())
     return [name for name in changed if name not in measured]
 
 
-def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
-    """Return the campaign that the output folder holds, with the storage's URL from here."""
-    there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
-    return Campaign(there, out_dir, only_reads=True)
+def _existing_campaign(experiment: Experiment, out_dir: Path) -> Campaign:
+    """Return the campaign of the output folder, with the storage's URL of ``experiment``."""
+    existing = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
+    return Campaign(existing, out_dir, only_reads=True)
 
 
 def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
-    """Make sure that no worker is left that has loaded the code as it was.
+    """Make sure that no worker is running that has loaded the earlier code.
 
-    A worker that cannot be seen from here is gone when it shows no sign of life for some minutes;
-    so long it is looked at.
+    A worker on another machine counts as gone if its trial does not change for some minutes, for
+    which this function waits.
+
+    Raises:
+        UsageError: a worker is still running.
     """
     with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
         if alone:
             campaign.release_all()
-    first = running = _running(campaign)
+    first = running = _running_trials(campaign)
     while running:
         for key, trial in running.items():
             if trial != first.get(key) or (trial.worker and shares_process_ids(trial.worker)):
-                raise UsageError(_still_works(trial.worker))
+                raise UsageError(_worker_message(trial.worker))
         if running is first:
             log(
                 "The experiment changes; checking for up to "
                 f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with it as it was"
             )
         time.sleep(_POLL_SECONDS)
-        running = _running(campaign)
+        running = _running_trials(campaign)
 
 
-def _running(campaign: Campaign) -> dict[tuple[str, int], StoredTrial]:
+def _running_trials(campaign: Campaign) -> dict[tuple[str, int], StoredTrial]:
     """Return the running trials, after releasing those of lost workers."""
     return {
         (work.study.name, trial.number): trial
@@ -290,7 +307,7 @@ def _running(campaign: Campaign) -> dict[tuple[str, int], StoredTrial]:
     }
 
 
-def _still_works(worker: Mapping[str, Any] | None) -> str:
+def _worker_message(worker: Mapping[str, Any] | None) -> str:
     host = "" if worker is None else worker["host"].partition("/")[0]
     who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
     return (
@@ -301,13 +318,13 @@ def _still_works(worker: Mapping[str, Any] | None) -> str:
 
 
 def classes_of(method: Method) -> dict[str, str]:
-    """Return all classes that a method names (loss, miner, their arguments), with their kinds."""
+    """Return the kinds of all classes that a method names (loss, miner, arguments), by name."""
     arguments = {**method.arguments, "miner": method.miner or {}}
     return {method.loss: "loss", **dict(named_classes(arguments))}
 
 
 def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
-    """Return the fingerprints of the images, the pretrained weights, and the user's own classes."""
+    """Return the fingerprints of the images, the pretrained weights, and the user's classes."""
     prints, reader = {"dataset": dataset.fingerprint()}, experiment.dataset
     if isinstance(reader, FunctionData) and "." not in reader.function:
         plugin = find_plugin("dataset", reader.function)
@@ -317,7 +334,7 @@ def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     if any(weights):
         prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
     for name, kind in _named_classes(experiment).items():
-        # A trunk such as timm:resnet50.a1_in1k is no path.
+        # A trunk such as timm:resnet50.a1_in1k is not an import path.
         source = None if ":" in name else source_fingerprint(name, kind)
         if source is not None:
             prints[name] = source
@@ -329,7 +346,7 @@ def _models(experiment: Experiment) -> list[Model]:
 
 
 def _named_classes(experiment: Experiment) -> dict[str, str]:
-    """Return all classes that the experiment names, with their kinds."""
+    """Return the kinds of all classes that the experiment names, by name."""
     named = {model.trunk: "trunk" for model in _models(experiment)}
     for method in experiment.methods:
         named.update(classes_of(method))
@@ -347,7 +364,7 @@ def _own_metrics(protocol: Protocol) -> list[str]:
 
 
 def _own_modules(experiment: Experiment) -> set[str]:
-    """Return the user's own modules that the experiment uses."""
+    """Return the user's modules that the experiment uses."""
     names, dataset = [*_named_classes(experiment), *experiment.report.columns], experiment.dataset
     if isinstance(dataset, FunctionData):
         names.append(dataset.function)

@@ -1,4 +1,4 @@
-"""Scores of the networks that trials kept, on the test classes."""
+"""Scores of trained and of untrained networks on the test classes."""
 
 from __future__ import annotations
 
@@ -41,48 +41,50 @@ from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
-Asked = ParamSpec("Asked")
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def _once_more_if_full(
-    method: Callable[Concatenate[Scorer, Asked], Result],
-) -> Callable[Concatenate[Scorer, Asked], Result]:
-    """Have a method of the scorer retried as :func:`once_more_if_full` does."""
+def _retry_if_full(
+    method: Callable[Concatenate[Scorer, Arguments], Result],
+) -> Callable[Concatenate[Scorer, Arguments], Result]:
+    """Decorate a method of the scorer so that :func:`once_more_if_full` calls it."""
 
     @functools.wraps(method)
-    def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Result:
+    def wrapper(scorer: Scorer, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         work = functools.partial(method, scorer, *args, **kwargs)
         return once_more_if_full(scorer._prepared.device, work)
 
-    return scored
+    return wrapper
 
 
 class Scorer:
-    """Opens the test classes: for networks that are trained, and for the untrained baselines."""
+    """Scores networks on the test classes, both trained networks and untrained baselines."""
 
     def __init__(self, prepared: PreparedExperiment, out_dir: Path) -> None:
         self._prepared = prepared
         self._out_dir = out_dir
         self._pipelines: dict[tuple[Preprocessing | None, str, bool], Pipeline] = {}
 
-    @_once_more_if_full
+    @_retry_if_full
     def score(
         self, method: PreparedMethod, stage: Stage, trial_index: int
     ) -> tuple[dict[str, Metrics], list[torch.Tensor]]:
-        """Score the kept networks of a trained reproduction on the test classes.
+        """Score the networks of a trained reproduction on the test classes.
 
         Args:
-            stage: reproductions (a network a fold) or final (one wide network).
+            method: the method of the reproduction.
+            stage: reproductions (one network per fold) or final (one wide network).
+            trial_index: the number of the reproduction.
 
         Returns:
-            The metrics by category, and the embeddings of the test images by each network.
+            The metrics by category, and each network's embeddings of the test images.
 
         Raises:
             Diverged: an embedding is not finite.
-            FileNotFoundError: a network is not there.
+            FileNotFoundError: a network is missing.
         """
-        test, asked = self._prepared.test_set, self._prepared.protocol.final_metrics
+        test, final_metrics = self._prepared.test_set, self._prepared.protocol.final_metrics
         normalize = method.method.normalize_embeddings
 
         def score(
@@ -92,23 +94,30 @@ class Scorer:
             queries: np.ndarray | None = test.queries,
         ) -> dict[str, Metrics]:
             pairs = self._pairs if labels is test.labels else {}
-            how = (labels, normalize, extra_metrics, queries, pairs)
+            scoring_args = (labels, normalize, extra_metrics, queries, pairs)
             if stage is Stage.FINAL:
-                return {"complete": evaluate_both_geometries(embeddings[0], *how)}
-            return score_folds(embeddings, *how)
+                return {"complete": evaluate_both_geometries(embeddings[0], *scoring_args)}
+            return score_folds(embeddings, *scoring_args)
 
         networks = self._networks(method, stage, trial_index)
-        images, device = self._images(method.model, method.training, test), self._prepared.device
+        images, device = (
+            self._evaluation_images(method.model, method.training, test),
+            self._prepared.device,
+        )
         with allow_tf32(device, method.training.tf32):
-            scores, embeddings = score_networks(networks, images, device, score, asked)
-            if names := names_on("trainval", asked):
+            scores, embeddings = score_networks(networks, images, device, score, final_metrics)
+            if names := names_on("trainval", final_metrics):
                 trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
-                images = self._images(method.model, method.training, trainval)
-                others = [embed_images(network, images, device) for network in networks]
-                for category, metrics in score(others, names, trainval.labels, None).items():
+                images = self._evaluation_images(method.model, method.training, trainval)
+                trainval_embeddings = [
+                    embed_images(network, images, device) for network in networks
+                ]
+                for category, metrics in score(
+                    trainval_embeddings, names, trainval.labels, None
+                ).items():
                     scores[category].update(renamed(metrics, "trainval_", names))
-            if names_on("training", asked):
-                distances = self._to_proxies(method, stage, trial_index, networks)
+            if names_on("training", final_metrics):
+                distances = self._distances_to_proxies(method, stage, trial_index, networks)
                 next(iter(scores.values())).update(distances)
         return scores, embeddings
 
@@ -116,10 +125,13 @@ class Scorer:
     def _pairs(self) -> dict[str, Pairs]:
         return read_pairs(self._prepared.protocol.pairs, self._prepared.test_set)
 
-    def _to_proxies(
+    def _distances_to_proxies(
         self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
     ) -> dict[str, float]:
-        """Return AvgDTP: the mean over networks, each on its own training classes."""
+        """Return AvgDTP, the mean over networks, each on its own training classes.
+
+        The result is empty if the loss has no proxy per class.
+        """
         splits, device, distances = self._prepared.splits, self._prepared.device, []
         for fold, network in enumerate(networks):
             folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
@@ -148,13 +160,13 @@ class Scorer:
         path = query_scores_path(self._out_dir, method.name, stage, trial_index)
         write_query_scores(path, scores)
 
-    @_once_more_if_full
+    @_retry_if_full
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
-        """Score untrained networks, as means over folds; trial 0 has the raw input too."""
+        """Score untrained networks as means over folds; trial 0 also scores the raw input."""
         prepared, protocol = self._prepared, self._prepared.protocol
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         model, training = prepared.experiment.model, protocol.training
-        test = self._images(model, training, prepared.test_set)
+        test = self._evaluation_images(model, training, prepared.test_set)
         seed = prepared.experiment.seed
         with allow_tf32(prepared.device, training.tf32):
             folds = [
@@ -179,20 +191,20 @@ class Scorer:
         }
 
     def _networks(self, method: PreparedMethod, stage: Stage, trial_index: int) -> list[Network]:
-        """Load the networks of a reproduction: one for each fold, or one wide network."""
+        """Load the networks of a reproduction: one for each fold, or a single wide network."""
         shape = self._prepared.input_shape(method.name)
         return [
             load_kept(self._out_dir, method, (stage, trial_index, fold), shape)
             for fold in range(method.networks(stage))
         ]
 
-    def _images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
-        """Return the evaluation images of some classes for a model and a training; cached."""
-        seen = None
+    def _evaluation_images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
+        """Return the evaluation pipeline of some images for a model and a training; cached."""
+        steps = None
         if isinstance(images, ImageSet):
-            seen = preprocessing(model, images.images.channels)
+            steps = preprocessing(model, images.images.channels)
         augmentation = training.augmentation
-        key = (seen, augmentation.model_dump_json(), images is self._prepared.test_set)
+        key = (steps, augmentation.model_dump_json(), images is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device
             self._pipelines[key] = build_pipeline(images, model, augmentation, device)
@@ -205,7 +217,10 @@ def load_kept(
     """Load a network of a trial.
 
     Args:
-        which: its stage, the number of the reproduction, and the fold.
+        out_dir: the output folder.
+        method: the method that trained the network.
+        which: the stage, the number of the trial, and the fold.
+        shape: the shape of a sample.
     """
     stage, trial_index, fold = which
     folder = fold_folder(out_dir, method.name, stage, trial_index, fold)
@@ -213,5 +228,9 @@ def load_kept(
 
 
 def network_seed(seed: int, kind: str, trial_index: int, fold: int) -> int:
-    """Return the seed of a network, which is the same for all methods; a control has others."""
+    """Return the seed of a network.
+
+    It is the same for all methods of an experiment, since they have the same ``seed``; controls
+    have other seeds.
+    """
     return derive(seed, kind, trial_index, fold, "network")

@@ -1,8 +1,8 @@
-"""Workers as jobs of a SLURM cluster, and the process that watches them.
+"""Workers as jobs of a SLURM cluster, and the process that supervises them.
 
-The jobs need nobody: they take work from the storage until none is left, and queue themselves again
-when their time is over. The watching process can end at any time; the next one finds the jobs
-by their numbers in ``slurm.json`` of the output folder.
+The jobs run without a supervisor: they take work from the storage until none is left, and are
+queued again when their time is over. The supervisor can end at any time; the next one finds the
+jobs by their ids in ``slurm.json`` of the output folder.
 """
 
 from __future__ import annotations
@@ -34,17 +34,18 @@ from reality_check.utils.own_names import own_path
 
 #: Seconds between two polls of the queue.
 POLL_SECONDS = 10.0
-#: How many jobs may be lost, over all workers, before one call of the command gives up: this often
-#: for each worker.
+#: A call of the command gives up after this many lost jobs per worker, counted over all workers.
 MAX_LOST_JOBS = 5
-#: How often submitit may queue a job again: no limit of ours.
+#: How often submitit may queue a job again, in effect without a limit.
 _UNLIMITED = 10**6
 
 
 class SlurmWorkers:
-    """Submits an array of workers, or takes over those that still run, and watches them.
+    """Submits an array of workers, or takes over those that still run, and supervises them.
 
     Args:
+        campaign: the campaign that the workers work on.
+        parallelism: the number of workers, and how each of them trains.
         log: called with a sentence when jobs are submitted, found or lost.
 
     Raises:
@@ -73,7 +74,7 @@ class SlurmWorkers:
     def wait(self, on_tick: Callable[[], None]) -> None:
         """Return when all work is done; ``on_tick`` is called several times a second.
 
-        An interruption (Ctrl-C, a closed terminal) leaves the jobs as they are.
+        An interruption (Ctrl-C, a closed terminal) does not end the jobs.
 
         Raises:
             UsageError: a worker found that the user's input cannot be used.
@@ -94,7 +95,7 @@ class SlurmWorkers:
             polled = time.monotonic()
 
     def stop(self) -> None:
-        """Do nothing: jobs keep running when nobody watches them."""
+        """Do nothing, since jobs keep running without a supervisor."""
 
     def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
@@ -105,11 +106,13 @@ class SlurmWorkers:
             return True
         states = job_states(list(self.jobs.values()))
         if states is None:
-            return False  # the controller does not answer now; its jobs do not need it
+            return False  # the controller does not answer, but the jobs run without it
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
-            raise_failure(self._campaign.out_dir, number)  # written since the first poll
-        # Somebody cancelled it, so it is not to come back. COMPLETED: the rest ends soon too.
+            raise_failure(
+                self._campaign.out_dir, number
+            )  # it may have been written since the first check
+        # Cancelled jobs are not replaced; after COMPLETED, the others end soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
         self._replace(ended)
@@ -121,13 +124,13 @@ class SlurmWorkers:
         return False
 
     def _take_over(self) -> dict[int, str]:
-        """Return the jobs of an earlier call that still run, and forget their recorded failures."""
+        """Return the jobs of an earlier call that still run; delete their recorded failures."""
         try:
             known = {int(n): str(job) for n, job in json.loads(self._file.read_text()).items()}
         except (OSError, ValueError):
             return {}
         states = states_or_complain(list(known.values()))
-        # Jobs that end now are replaced; one that has asked to be queued again must not come back.
+        # Jobs that are ending are replaced, so one that asked to be queued again must not return.
         cancel(job for job in known.values() if states[job] == ENDING)
         jobs = {n: job for n, job in known.items() if states[job] not in (*OVER, ENDING)}
         for number in jobs:
@@ -166,7 +169,9 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
             "another folder with --out."
         )
     executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j", max_num_timeout=_UNLIMITED)
-    executor.update_parameters(**_parameters(experiment.slurm, experiment.name, experiment.device))
+    executor.update_parameters(
+        **_job_parameters(experiment.slurm, experiment.name, experiment.device)
+    )
     count = len(numbers)
     arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
     try:
@@ -181,35 +186,35 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
 
 
 class WorkerJob(Checkpointable):
-    """What submitit pickles, and queues again after a signal that comes before our handlers."""
+    """The job that submitit pickles; it is queued again if a signal arrives before our handlers."""
 
     def __call__(self, out_dir: str, number: int, folds_at_once: int) -> int:
         return start_worker(out_dir, number, folds_at_once)
 
 
 def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
-    """Run a worker in this job, with its output in the worker's log.
+    """Run a worker in this job, with its output in the worker's log; return an exit status.
 
-    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can resume, and then
-    it asks to be requeued: SLURM itself does that only with a job that stays until it is
-    killed. Not if somebody cancelled the job, which sends SIGTERM too.
+    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop the worker at a point from which
+    it can resume. It then asks to be requeued, unless somebody cancelled the job, which sends
+    SIGTERM too. SLURM itself requeues only jobs that run until they are killed.
     """
     from reality_check.launch.worker import work
 
-    _write_into(log_path(Path(out_dir), number))
-    job = _own_job()
+    _redirect_output_to(log_path(Path(out_dir), number))
+    job = _current_job_id()
     print(f"SLURM job {job} on {os.uname().nodename}, {time.ctime()}", flush=True)
-    near: list[int] = []
+    notices: list[int] = []
 
     def on_notice(signal_number: int, frame: object) -> None:
-        near.append(signal_number)
+        notices.append(signal_number)
         stopping.request()
 
     stopping.listen(signal.SIGTERM, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
-    if status == STOPPED and (near or (job_states([job]) or {}).get(job) == "RUNNING"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which is how SLURM ends what it requeues
+    if status == STOPPED and (notices or (job_states([job]) or {}).get(job) == "RUNNING"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM sends it to jobs that it requeues
         print(f"job {job} asks to be requeued", flush=True)
         subprocess.run(["scontrol", "requeue", job], check=True, timeout=120)
     if status != 0:
@@ -217,7 +222,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     return status
 
 
-def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
+def _job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
     gpus = slurm.gpus if slurm.gpus is not None else int(device != "cpu")
     options = {
         "partition": slurm.partition,
@@ -232,7 +237,7 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "job_name": f"reality-check-{name}",
         "time": slurm.minutes,
         "cpus_per_task": slurm.cpus,
-        # Since SLURM 22.05 a step does not inherit it: a job's processes would share one CPU.
+        # Since SLURM 22.05, steps do not inherit it, and a job's processes would share one CPU.
         "srun_args": [f"--cpus-per-task={slurm.cpus}"],
         "ntasks_per_node": 1,
         "signal_delay_s": slurm.notice_seconds,
@@ -242,12 +247,12 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
     }
 
 
-def _own_job() -> str:
+def _current_job_id() -> str:
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
 
 
-def _write_into(log: Path) -> None:
+def _redirect_output_to(log: Path) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""The states of SLURM jobs, by SLURM's own commands."""
+"""The states of SLURM jobs, from SLURM's own commands."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from reality_check.utils.errors import UsageError
 
-#: The state of a job that SLURM does not know any more.
+#: The state of a job that SLURM no longer knows.
 GONE = "GONE"
-#: The processes of a job end, or have ended; then it is over, or it is queued again.
+#: The state of a job whose processes are ending; then it is over, or it is queued again.
 ENDING = "COMPLETING"
 #: States after which a job does not run again.
 OVER = {
@@ -30,18 +30,20 @@ OVER = {
 
 
 def job_states(jobs: Sequence[str]) -> dict[str, str] | None:
-    """Return SLURM's state of each job; ``None`` if the controller does not answer.
+    """Return SLURM's state of each job, or ``None`` if the controller does not answer.
 
-    Jobs that ended some minutes ago are known to the accounting only; where there is none, they
-    are ``GONE``.
+    Jobs that ended some minutes ago are known only to SLURM's accounting; without accounting, their
+    state is ``GONE``.
     """
-    queue = _ask("squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T")
+    queue = _run_command(
+        "squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T"
+    )
     if queue is None:
         return None
     states = _parse(queue)
     missing = [job for job in jobs if job not in states]
     if missing:
-        accounting = _ask(
+        accounting = _run_command(
             "sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", ",".join(sorted(missing))
         )
         states = {**_parse(accounting or ""), **states}
@@ -49,13 +51,17 @@ def job_states(jobs: Sequence[str]) -> dict[str, str] | None:
 
 
 def _parse(lines: str) -> dict[str, str]:
-    """Parse lines such as ``12_0|CANCELLED by 0``; the last line of a job counts."""
+    """Return states by job from lines such as ``12_0|CANCELLED by 0``; a job's last line counts."""
     pairs = (line.split("|", 1) for line in lines.splitlines() if "|" in line)
     return {job: state.split()[0].rstrip("+") for job, state in pairs if state.strip()}
 
 
 def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
-    """Return the state of each job; an unknown state would lead to jobs submitted twice."""
+    """Return the state of each job.
+
+    Raises:
+        UsageError: SLURM does not answer; without the states, jobs could be submitted twice.
+    """
     if not jobs:
         return {}
     states = job_states(jobs)
@@ -68,7 +74,11 @@ def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
 
 
 def require_slurm() -> None:
-    """Make sure that jobs can be submitted from here."""
+    """Make sure that jobs can be submitted from this machine.
+
+    Raises:
+        UsageError: SLURM or submitit is missing.
+    """
     if importlib.util.find_spec("submitit") is None:
         raise UsageError(
             "--launcher slurm needs submitit; write pip install 'pml-extensions[slurm]'."
@@ -80,16 +90,16 @@ def require_slurm() -> None:
         )
 
 
-def _ask(*command: str) -> str | None:
+def _run_command(*command: str) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return result.stdout if result.returncode == 0 else None
 
 
 def cancel(jobs: Iterable[str], *options: str) -> None:
-    """End jobs; ``options`` are those of ``scancel``."""
+    """Cancel jobs; ``options`` are passed to ``scancel``."""
     names = list(jobs)
     if names:
-        _ask("scancel", *options, *names)
+        _run_command("scancel", *options, *names)

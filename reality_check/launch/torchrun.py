@@ -1,4 +1,4 @@
-"""Starts the processes of one worker that train each network together, with torchrun."""
+"""Starts, with torchrun, the processes of one worker that train each network together."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def main() -> int:
     die_with_parent()
     if os.getppid() != options.parent:
         return FAILED
-    count = ["--standalone", "--nproc-per-node", str(options.count)]
+    torchrun_options = ["--standalone", "--nproc-per-node", str(options.count)]
     try:
-        torchrun([*count, "-m", "reality_check.launch.worker", *options.worker])
+        torchrun([*torchrun_options, "-m", "reality_check.launch.worker", *options.worker])
     except Exception:
-        return FAILED  # the worker has recorded why
+        return FAILED  # the worker has recorded the reason
     return 0
 
 

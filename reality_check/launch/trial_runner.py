@@ -1,4 +1,4 @@
-"""Runs a trial: trains its networks, scores them, and returns what the storage keeps."""
+"""Runs a trial: trains its networks, scores them, and returns the result for the storage."""
 
 from __future__ import annotations
 
@@ -47,8 +47,12 @@ class TrialRunner:
     """Runs trials of any stage in an output folder.
 
     Args:
-        folds_at_once: how many folds of a trial train at a time, in processes of their own.
-        strategy: the processes that train each network together, this one being the main one.
+        prepared: the experiment.
+        out_dir: the output folder.
+        on_progress: called with what the runner is doing, for live views.
+        folds_at_once: the number of folds of a trial that are trained at a time, each in a
+            separate process.
+        strategy: the processes that train each network together, including this one.
     """
 
     def __init__(
@@ -64,22 +68,23 @@ class TrialRunner:
         self.on_progress = on_progress
         self.strategy = strategy or Strategy()
         self.scorer = Scorer(prepared, out_dir)
-        self._selects = metric_of(prepared.protocol.selects_by, prepared.protocol.described)
+        self._metric = metric_of(prepared.protocol.selects_by, prepared.protocol.described)
         self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
 
     def resources(self, stage: Stage) -> dict[str, Any]:
-        """Return the device of a trial, and its number of processes, or of GPUs."""
+        """Return the device of a trial and its number of processes (or GPUs), as its attributes."""
         device = self.prepared.device
-        alone = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
+        is_single = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
-        processes = max(count, 1 if alone else self._folds_at_once)
+        processes = max(count, 1 if is_single else self._folds_at_once)
         about = {"device": name_of(device, count), "processes": processes}
         return about | ({"gpu": describe_gpu(device)} if device.type == "cuda" else {})
 
     def do(self, work: StageWork, context: TrialContext) -> TrialResult:
-        """Do one trial of a stage.
+        """Run one trial of a stage.
 
-        A method that diverges has its trial with value 0, and no checkpoints.
+        If the method diverges, the trial gets the value of a diverged one, and its checkpoints are
+        deleted.
         """
         about = {
             "doing": work.stage,
@@ -95,7 +100,7 @@ class TrialRunner:
             return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
         if context.params is None:
             return TrialResult(
-                self._selects.diverged, {"diverged": "every trial of its search diverged"}
+                self._metric.diverged, {"diverged": "every trial of its search diverged"}
             )
         run_stage = {
             Stage.SEARCH: self._search,
@@ -118,18 +123,18 @@ class TrialRunner:
             context.renew_lease()
             index, search = context.trial_index, work.search
             remove_checkpoints(trial_folder(self.out_dir, work.method, work.stage, index, search))
-            return TrialResult(self._selects.diverged, {"diverged": str(error)})
+            return TrialResult(self._metric.diverged, {"diverged": str(error)})
 
     def follow(self) -> None:
-        """Train with the main process of the strategy until its work is done."""
+        """Take part in the trainings of the strategy's main process until its work is done."""
         SerialExecutor(self.prepared.dataset, self.prepared.device, self.strategy).follow()
 
     def close(self) -> None:
-        """End the processes that train."""
+        """End the other processes that train."""
         if "executor" in vars(self):
             self.executor.close()
         elif self.strategy.is_main:
-            with contextlib.suppress(RuntimeError):  # the others wait for jobs that never came
+            with contextlib.suppress(RuntimeError):  # the others wait for a job that never came
                 self.strategy.broadcast(None)
 
     @functools.cached_property
@@ -144,32 +149,34 @@ class TrialRunner:
     # -- stages -----------------------------------------------------------------------------
 
     def _search(self, trial: _Trial) -> TrialResult:
-        return self._result(self._train_folds(trial))
+        return self._mean_result(self._train_folds(trial))
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
         results = self._train_folds(trial)
         method, index = trial.method, trial.context.trial_index
         scores, embeddings = self.scorer.score(method, trial.stage, index)
         self.scorer.keep_queries(method, trial.stage, index, scores)
-        wanted = self.prepared.protocol.gallery
-        if wanted and index == 0:
+        gallery_size = self.prepared.protocol.gallery
+        if gallery_size and index == 0:
             normalize = method.method.normalize_embeddings
             vectors = concatenate(embeddings, normalize)
             path = gallery_path(self.out_dir, method.name)
-            draw_gallery(path, self.prepared.test_set, vectors, normalize, wanted)
-        return self._result(results, scores=scores)
+            draw_gallery(path, self.prepared.test_set, vectors, normalize, gallery_size)
+        return self._mean_result(results, scores=scores)
 
     def _train_final(self, trial: _Trial) -> TrialResult:
-        """One wide network on all trainval classes."""
+        """Train and score one wide network on all trainval classes."""
         selects_on_test = self.prepared.protocol.selects_on == "test"
-        result = (self._selecting_on_test if selects_on_test else self._on_trainval)(trial)
+        result = (self._train_selecting_on_test if selects_on_test else self._train_fixed_epochs)(
+            trial
+        )
         index = trial.context.trial_index
         scores, _ = self.scorer.score(trial.method, trial.stage, index)
         self.scorer.keep_queries(trial.method, trial.stage, index, scores)
         return TrialResult(scores["complete"][PRIMARY], {"scores": scores, "epochs": result.epoch})
 
-    def _on_trainval(self, trial: _Trial) -> FoldResult:
-        """Train for a fixed number of epochs."""
+    def _train_fixed_epochs(self, trial: _Trial) -> FoldResult:
+        """Train for a fixed number of epochs, without validation."""
         params = dict(trial.params)
         epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
         filled = trial.method.filled(params)
@@ -178,19 +185,22 @@ class TrialRunner:
             epochs = trial.method.training.phase_epochs(has_two)
         return self._train_alone(trial, self._task(trial, filled, 0, epochs), None)
 
-    def _selecting_on_test(self, trial: _Trial) -> FoldResult:
-        """Train, and keep the best epoch on the test classes.
+    def _train_selecting_on_test(self, trial: _Trial) -> FoldResult:
+        """Train, and keep the epoch with the best score on the test classes.
 
-        The only training that is handed test classes, because ``selects_on: test`` asks for what
-        papers did.
+        No other training gets the test classes. ``selects_on: test`` asks for it, to repeat what
+        some papers did.
         """
         filled = trial.method.filled(trial.params)
         task = dataclasses.replace(self._task(trial, filled, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
 
-    def _result(self, results: list[FoldResult], **more: Any) -> TrialResult:
-        """Return the result of a trial, whose value is the mean over its folds."""
-        metric = self._selects
+    def _mean_result(self, results: list[FoldResult], **more: Any) -> TrialResult:
+        """Return the result of a trial, whose value is the mean over its folds.
+
+        ``more`` are further attributes of the trial.
+        """
+        metric = self._metric
         attributes = {
             "fold_values": [result.value for result in results],
             "fold_epochs": [result.epoch for result in results],
@@ -248,8 +258,8 @@ class TrialRunner:
             loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
             fixed_epochs=fixed_epochs,
             keep_model=stage is not Stage.SEARCH,
-            selects_by=self._selects.name,
-            sign=self._selects.sign,
+            selects_by=self._metric.name,
+            sign=self._metric.sign,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
@@ -260,8 +270,8 @@ class TrialRunner:
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
         if self.prepared.device.type == "cuda":
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
-            words = (trial.method.training.gpu.described(), *remarks)
-            trial.about_gpu["gpu_settings"] = "; ".join(words)
+            settings = (trial.method.training.gpu.described(), *remarks)
+            trial.about_gpu["gpu_settings"] = "; ".join(settings)
         return results
 
 

@@ -1,4 +1,4 @@
-"""The loop of a worker: claim a trial, run it, and wait for other workers where necessary."""
+"""The loop of a worker: claim a trial, run it, and wait for other workers if necessary."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reality_check.utils.errors import UsageError, WorkFailed, reason
 from reality_check.utils.interrupt import Stopped, check, pause
 from reality_check.utils.text import one_line
 
-#: Seconds between two polls of the storage, at least and at most.
+#: Minimum and maximum of the seconds between two polls of the storage.
 PAUSES = 1.0, 15.0
 
 
@@ -33,7 +33,7 @@ class WorkLoop:
         self._runner = runner
 
     def run(self) -> None:
-        """Work until nothing is left, waiting for other workers where their results are needed.
+        """Work until nothing is left, waiting for other workers if their results are needed.
 
         Raises:
             WorkFailed: a trial failed here or in another worker.
@@ -49,43 +49,47 @@ class WorkLoop:
                 return
             if outcome == "wait":
                 self._runner.on_progress({"doing": "waiting for other workers"})
-                _pause(time.monotonic() - polled)
+                _pause_after_poll(time.monotonic() - polled)
 
     def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
-        """Run a trial of the first stage that has a free one.
+        """Run a trial of the first stage that has a free trial; return what happened.
 
-        Searches without a running trial come first: a model learns most from one trial at a time.
+        Searches without a running trial come first, since the model of a search learns most if its
+        trials run one at a time.
         """
         ready = self._campaign.ready_stages
         searches = (work for work in ready() if work.stage is Stage.SEARCH)
         idle = (work for work in searches if _is_idle(work.study))
         for work in itertools.chain(idle, ready()):
-            if work.study.is_complete():  # first, since that is remembered and not asked again
+            if work.study.is_complete():  # cached, so this asks the storage only once
                 continue
             failure = work.study.failure()
             if failure is not None:
-                raise _failed(work, failure)
+                raise _failure_error(work, failure)
             if self._work_on(work):
                 return "worked"
         return "done" if self._campaign.is_complete() else "wait"
 
     def _work_on(self, work: StageWork) -> bool:
-        """Run a trial of a stage, if one is free; an exception stops the stage for all workers."""
-        done: list[int] = []
+        """Run a trial of a stage; return whether one was free.
 
-        def do(context: TrialContext) -> TrialResult:
+        An exception stops the stage for all workers.
+        """
+        finished_indices: list[int] = []
+
+        def run_trial(context: TrialContext) -> TrialResult:
             try:
                 result = self._runner.do(work, context)
-            except SystemExit as error:  # would end the worker, and the next one
+            except SystemExit as error:  # it would end this worker, then the next to try
                 raise RuntimeError(reason(error)) from error
-            done.append(context.trial_index)
+            finished_indices.append(context.trial_index)
             return result
 
         try:
-            if not work.study.work_once(do, self._runner.resources(work.stage)):
+            if not work.study.work_once(run_trial, self._runner.resources(work.stage)):
                 return False
-            self._prune(work)
-            _print_finished(work, done, self._campaign.experiment.protocol)
+            self._remove_checkpoints(work)
+            _print_finished(work, finished_indices, self._campaign.experiment.protocol)
             return True
         except UsageError as error:
             work.study.record_failure(str(error), usage=True)
@@ -93,15 +97,16 @@ class WorkLoop:
         except (WorkFailed, Stopped):
             raise
         except Exception as error:
-            message = _reason(error)
-            with contextlib.suppress(Exception):  # on a full disk, the first reason is to tell
+            message = _failure_reason(error)
+            with contextlib.suppress(Exception):  # on a full disk, report the first error
                 work.study.record_failure(message, usage=False)
-            raise _failed(work, {"message": message, "usage": False}) from error
+            raise _failure_error(work, {"message": message, "usage": False}) from error
 
-    def _prune(self, work: StageWork) -> None:
-        """Delete the checkpoints of all complete trials of a search; their records stay.
+    def _remove_checkpoints(self, work: StageWork) -> None:
+        """Delete the checkpoints of all complete trials of a search, but not their records.
 
-        Those of other workers' trials too: a worker that was paused may have written late.
+        This includes trials of other workers, since a worker that was paused may have written some
+        after its trial was complete.
         """
         if work.stage is not Stage.SEARCH:
             return
@@ -111,31 +116,31 @@ class WorkLoop:
             remove_checkpoints(folder)
 
 
-def _print_finished(work: StageWork, done: list[int], protocol: Protocol) -> None:
-    """Print what was finished into the worker's log."""
-    for index in done:
+def _print_finished(work: StageWork, indices: list[int], protocol: Protocol) -> None:
+    """Print the finished trials, and the stage if it is complete, into the worker's log."""
+    for index in indices:
         if index in work.study.complete():
             print(stamped(finished(work, index, protocol)), flush=True)
-    if done and work.study.is_complete():
+    if indices and work.study.is_complete():
         print(stamped(finished(work, None, protocol)), flush=True)
 
 
 def _is_idle(study: Study) -> bool:
-    """Whether trials are left, but none is running."""
+    """Whether a study has trials left, but none is running."""
     return not study.is_complete() and all(trial.state != "running" for trial in study.trials())
 
 
-def _pause(seconds_of_poll: float) -> None:
-    """Wait after a poll without success; longer where polls are slow.
+def _pause_after_poll(seconds_of_poll: float) -> None:
+    """Wait after a poll without success, for longer if polls are slow.
 
-    Many workers that wait must not keep the storage from those that work.
+    Otherwise many waiting workers could slow down the storage for the workers that train.
     """
-    least, most = PAUSES
-    pause(min(max(least, 10 * seconds_of_poll), most))
+    minimum, maximum = PAUSES
+    pause(min(max(minimum, 10 * seconds_of_poll), maximum))
 
 
-def _reason(error: Exception) -> str:
-    """Return why a trial failed, and the remedy where it is known."""
+def _failure_reason(error: Exception) -> str:
+    """Return why a trial failed, with a remedy if one is known."""
     if isinstance(error, torch.OutOfMemoryError):
         return (
             f"the GPU's memory is too small ({one_line(error)}). With fewer folds at once, fewer "
@@ -151,7 +156,7 @@ def _reason(error: Exception) -> str:
     return text
 
 
-def _failed(work: StageWork, failure: dict[str, Any]) -> Exception:
+def _failure_error(work: StageWork, failure: dict[str, Any]) -> Exception:
     if failure["usage"]:
         return UsageError(failure["message"])
     return WorkFailed(f"{work.method or 'baselines'}, {work.stage}: {failure['message']}")

@@ -1,4 +1,4 @@
-"""A worker: one process that asks the storage for work until none is left."""
+"""A worker: a process that runs trials from the storage until none is left."""
 
 from __future__ import annotations
 
@@ -44,11 +44,16 @@ def work(
 ) -> int:
     """Work on the experiment of an output folder until nothing is left; return an exit status.
 
-    ``storage`` is how this machine reaches the storage, if not by the URL of the folder.
+    Args:
+        out_dir: the output folder.
+        number: the number of this worker.
+        folds_at_once: the number of folds of a trial that are trained at a time.
+        strategy: the processes that train each network together, if there are several.
+        storage: the URL of the storage from this machine, if it differs from that of the folder.
     """
     torch.set_num_threads(1)
     keep_freed_memory()
-    # With folds at once this process uploads too, when it scores.
+    # If folds are trained in other processes, this process uploads samples too when it scores.
     processes = folds_at_once + int(folds_at_once > 1)
     share_gpu(processes * int(os.environ.get(WORKERS_ON_GPU, "1")))
     worker = this_process()
@@ -71,22 +76,22 @@ def work(
             PreparedExperiment(experiment), out_dir, on_progress, folds_at_once, strategy
         )
         try:
-            _work(campaign, runner)
+            _run_work_loop(campaign, runner)
         finally:
             runner.close()
     except Stopped:
         print("asked to stop; the checkpoint is written", file=sys.stderr)
         return STOPPED
     except UsageError as error:
-        return _explain(out_dir, number, USAGE, str(error))
+        return _report_failure(out_dir, number, USAGE, str(error))
     except WorkFailed as error:
-        return _explain(out_dir, number, FAILED, str(error), error.__cause__)
+        return _report_failure(out_dir, number, FAILED, str(error), error.__cause__)
     except (Exception, SystemExit) as error:
-        return _explain(out_dir, number, FAILED, f"{type(error).__name__}: {error}", error)
+        return _report_failure(out_dir, number, FAILED, f"{type(error).__name__}: {error}", error)
     return DONE
 
 
-def _work(campaign: Campaign, runner: TrialRunner) -> None:
+def _run_work_loop(campaign: Campaign, runner: TrialRunner) -> None:
     if not runner.strategy.is_main:
         runner.follow()
         return
@@ -94,7 +99,7 @@ def _work(campaign: Campaign, runner: TrialRunner) -> None:
         if alone:
             campaign.release_all()
         if not campaign.is_complete():
-            # What this machine lacks must not be noted as a failure of the experiment.
+            # If this machine lacks them, that is not recorded as a failure of the experiment.
             _ = runner.prepared.device, runner.prepared.dataset
             for work in campaign.ready_stages():
                 if not work.study.is_complete():
@@ -105,30 +110,30 @@ def _work(campaign: Campaign, runner: TrialRunner) -> None:
 def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:
     """Run a worker that was started by hand; return an exit status.
 
-    SIGTERM and SIGUSR2 ask it to stop where it can resume.
+    SIGTERM and SIGUSR2 ask the worker to stop at a point from which it can resume.
     """
-    os.environ["PYTHONSAFEPATH"] = "1"  # for its processes, as those of a run have it
+    os.environ["PYTHONSAFEPATH"] = "1"  # for its processes, as in workers of a run
     signals = [signal.SIGTERM]
     if sys.platform != "win32":
         signals.append(signal.SIGUSR2)
     with stopping.heeding(*signals):
-        return work(out_dir, _own_number(), folds_at_once, storage=storage)
+        return work(out_dir, _worker_number(), folds_at_once, storage=storage)
 
 
-def _own_number() -> int:
-    """Return the id of this process's SLURM job, if it has no other worker; else the process id.
+def _worker_number() -> int:
+    """Return the id of the SLURM job if this is its first process, otherwise the process id.
 
-    Jobs share an output folder, and process ids of two machines may be the same.
+    Jobs share an output folder, and processes of two machines may have the same id.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
     alone = os.environ.get("SLURM_PROCID", "0") == "0"
     return int(job) if job.isdigit() and alone else os.getpid()
 
 
-def _explain(
+def _report_failure(
     out_dir: Path, number: int, status: int, message: str, cause: BaseException | None = None
 ) -> int:
-    """Write the traceback to the log, and the message for the watching process."""
+    """Write the traceback to the log and the message for the supervisor; return a status."""
     with contextlib.suppress(OSError):  # the log may lie on the full disk
         if cause is not None:
             traceback.print_exception(cause)
@@ -141,9 +146,10 @@ def _explain(
 
 
 def join_process_group() -> Strategy | None:
-    """Join the process group of torchrun, if it started this process.
+    """Join torchrun's process group; return ``None`` if torchrun did not start this process.
 
-    A GPU each where there are GPUs; gloo carries plain data, NCCL what lies on a GPU.
+    Each process gets its own GPU if there are GPUs. Plain data are sent by gloo, tensors on a GPU
+    by NCCL.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return None
@@ -151,7 +157,7 @@ def join_process_group() -> Strategy | None:
     if rank < torch.cuda.device_count():  # more processes than GPUs may train on the CPU
         torch.cuda.set_device(rank)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    # The others wait while the main process scores and writes, which can take long.
+    # The other processes wait while the main one scores and writes, which can take long.
     torch.distributed.init_process_group(backend, timeout=timedelta(days=7))
     return DistributedStrategy()
 
@@ -159,8 +165,8 @@ def join_process_group() -> Strategy | None:
 def leave_process_group() -> None:
     """End the process group, if there is one.
 
-    A process that ends without this is now and then aborted by torch's own threads (its issue
-    190489), and torchrun takes that for a failure.
+    Otherwise torch's threads sometimes abort a process when it ends (torch issue 190489), which
+    torchrun takes for a failure.
     """
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
@@ -174,8 +180,8 @@ def main() -> int:
     parser.add_argument("--parent", type=int, help="end at once unless this is the parent process")
     parser.add_argument("--folds-at-once", type=int, default=1)
     options = parser.parse_args()
-    printable_output("utf-8")  # it is a log
-    os.environ["PYTHONIOENCODING"] = "utf-8:backslashreplace"  # of the processes of its folds
+    printable_output("utf-8")  # the output is a log
+    os.environ["PYTHONIOENCODING"] = "utf-8:backslashreplace"  # for fold processes
     die_with_parent()
     if options.parent is not None and os.getppid() != options.parent:
         return FAILED
@@ -183,7 +189,7 @@ def main() -> int:
     if status == DONE:
         leave_process_group()
     elif torch.distributed.is_initialized():
-        # The others may wait for this one in the middle of a step; torchrun ends them.
+        # Other processes may be waiting for this one in the middle of a step; torchrun ends them.
         sys.stdout.flush()
         os._exit(status)
     return status

@@ -1,7 +1,7 @@
 """The stages of an experiment, and the parameters that their trials train with.
 
-Stages run in the order search, reproductions, final, for all methods. What is left to do is read
-from the storage every time, so a worker can stop or be killed at any moment.
+Stages run in the order search, reproductions, final, for all methods. The remaining work is always
+read from the storage, so a worker can stop or be killed at any time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,19 @@ from reality_check.utils.own_names import own_path
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
 
-#: More untrained networks than this say nothing new.
+#: Maximum number of baseline trials; more untrained networks add nothing.
 MOST_BASELINES = 10
 
 
 @dataclass(frozen=True)
 class StageWork:
-    """A stage of a method that can be worked on now; the baselines belong to no method.
+    """A stage of a method whose trials can run now.
 
-    ``search`` is the number of the search, for that stage.
+    Attributes:
+        method: the name of the method; ``""`` for the baselines.
+        stage: the stage.
+        study: the study of the stage.
+        search: the number of the search, for that stage.
     """
 
     method: str
@@ -49,9 +53,11 @@ class StageWork:
 
 @dataclass(frozen=True)
 class Retrained:
-    """What a reproduction trains with: the parameters of a trial of a search.
+    """The trial of a search whose parameters a reproduction trains with.
 
-    ``trial`` is ``None`` where all trials of that search diverged, so that it has no winner.
+    Attributes:
+        search: the number of the search.
+        trial: the trial; ``None`` if all trials of that search diverged.
     """
 
     search: int
@@ -59,17 +65,19 @@ class Retrained:
 
     @property
     def trial_index(self) -> int | None:
-        """The number of that trial."""
+        """The index of the trial in its search, or ``None`` if there is no trial."""
         return None if self.trial is None else self.trial.trial_index
 
 
 class Campaign:
-    """The studies of an experiment, in working order.
+    """The studies of an experiment, in the order in which they run.
 
     Args:
+        experiment: the experiment.
+        out_dir: its output folder.
         wait_for_storage: whether to wait for a database server that does not answer.
-        only_reads: whether to leave out studies that no worker has begun. To begin one takes
-            torch, the user's loss, and a folder that can be written.
+        only_reads: whether to leave out studies that no worker has begun. Beginning a study needs
+            torch, the user's loss, and write access to the folder.
     """
 
     def __init__(
@@ -88,7 +96,7 @@ class Campaign:
         if not only_reads or file is None or file.exists():
             self.storage = open_storage(url, wait_for_storage)
         elif experiment.storage is None:
-            self.storage = InMemoryStorage()  # opening the file would make it
+            self.storage = InMemoryStorage()  # opening the file would create it
         else:
             raise UsageError(
                 f"the storage of {out_dir}, {url}, is not there: {file.absolute()} does not exist. "
@@ -98,7 +106,7 @@ class Campaign:
         self._studies: dict[tuple[str, Stage, int], Study] = {}
 
     def ready_stages(self) -> Iterator[StageWork]:
-        """Yield the stages whose predecessors are complete, in working order."""
+        """Yield the stages whose predecessors are complete, in the order in which they run."""
         for stage in STAGES:
             for search in self.searches_of(stage):
                 for method in self.experiment.methods:
@@ -114,27 +122,27 @@ class Campaign:
 
     @property
     def searches(self) -> int:
-        """How many searches a method has."""
+        """The number of searches per method."""
         return self.experiment.protocol.search.repeats
 
     def searches_of(self, stage: Stage) -> range:
-        """Return the numbers of a stage's studies: each search has its own."""
+        """Return the numbers of a stage's studies, of which each search has one."""
         return range(self.searches if stage is Stage.SEARCH else 1)
 
     def is_complete(self) -> bool:
         """Whether every stage of every method is complete."""
         ready = list(self.ready_stages())
-        names = {(work.method, work.stage, work.search) for work in ready}
-        wanted = {
+        ready_keys = {(work.method, work.stage, work.search) for work in ready}
+        expected = {
             (method.name, stage, search)
             for method in self.experiment.methods
             for stage in self.stages_of(method)
             for search in self.searches_of(stage)
         } | {("", Stage.BASELINES, 0)}
-        return wanted <= names and all(work.study.is_complete() for work in ready)
+        return expected <= ready_keys and all(work.study.is_complete() for work in ready)
 
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
-        """Return the stages of a method: only the search, if all its trials diverged."""
+        """Return the stages of a method, which is only the search if all trials diverged."""
         searches = [self.study(method, Stage.SEARCH, number) for number in range(self.searches)]
         if all(study and study.is_complete() and study.best() is None for study in searches):
             return (Stage.SEARCH,)
@@ -151,26 +159,26 @@ class Campaign:
             work.study.release_lost()
 
     def release_all(self, only_started_by_run: bool = False) -> None:
-        """Release all running trials, see :meth:`Study.release_all`."""
+        """Release all running trials; see :meth:`Study.release_all`."""
         for work in self.ready_stages():
             work.study.release_all(only_started_by_run)
 
     def tidy(self) -> None:
-        """End the attempts of complete stages that came too late, or were lost."""
+        """End the attempts at trials of complete stages that are still running or waiting."""
         for work in self.ready_stages():
             work.study.tidy()
 
     def winner(self, method: Method, search: int = 0) -> StoredTrial | None:
-        """Return the best trial of a complete search; ``None`` before that, or if all diverged."""
+        """Return the best trial of a search; ``None`` until it is complete, or if all diverged."""
         study = self.study(method, Stage.SEARCH, search)
         return study.best() if study is not None and study.is_complete() else None
 
     def retrained(self, method: Method) -> list[Retrained]:
         """Return what each reproduction of a method retrains, once all searches are complete.
 
-        The reproductions of one trial follow each other; those of the searches are in the order of
-        the searches, those of the best trials of one search in that of their values. Those by
-        which the experiment has grown come after all others.
+        Reproductions of the same trial are adjacent. Trials are ordered by search, or, if the best
+        trials of one search are retrained, by value. Reproductions that were added when the
+        experiment grew come last.
         """
         search = self.experiment.protocol.search
         if search.retrain_best is None:
@@ -193,9 +201,9 @@ class Campaign:
     def final_epochs(self, method: Method, index: int) -> tuple[int, int]:
         """Return the epochs of both phases of a final run (protocol section 6).
 
-        The means of the total and of the follow-up epochs over all fold runs of the reproductions
-        of the same trial are each rounded up; the first phase gets the difference. Where no
-        category needs reproductions, they are those of that trial.
+        The total and the follow-up epochs are each averaged over all fold runs of the
+        reproductions of the same trial, and rounded up; the first phase gets the difference. If no
+        category needs reproductions, the fold runs of the trial itself are averaged.
         """
         plan = self.retrained(method)
         trials = [item.trial for item in plan[index : index + 1] if item.trial is not None]
@@ -203,15 +211,15 @@ class Campaign:
             study = self.study(method, Stage.REPRODUCTIONS)
             assert study is not None
             runs = study.complete()
-            alike = [runs[other] for other, item in enumerate(plan) if item == plan[index]]
-            trials = [run for run in alike if run.diverged is None]
+            same_trial = [runs[other] for other, item in enumerate(plan) if item == plan[index]]
+            trials = [run for run in same_trial if run.diverged is None]
         totals = [epoch for trial in trials for epoch in trial.fold_epochs]
         follow_ups = [epoch for trial in trials for epoch in trial.follow_up_epochs]
         step = self.experiment.protocol.complete.round_epochs_up_to
         return final_epochs(totals, follow_ups, step)
 
     def study(self, method: Method, stage: Stage, search: int = 0) -> Study | None:
-        """Return the study of a stage; ``None`` while an earlier stage is not complete."""
+        """Return the study of a stage, or ``None`` while an earlier stage is not complete."""
         key = (method.name, stage, search)
         study = self._studies.get(key) or self._make_study(method, stage, search)
         if study is not None:
@@ -227,7 +235,7 @@ class Campaign:
         return self._studies[key]
 
     def attribute(self, key: str) -> Any:
-        """Return data kept with the study of the baselines; ``None`` if there is none."""
+        """Return data stored with the study of the baselines, or ``None`` if there is none."""
         return self.baselines().attribute(key) if self._may_open(Stage.BASELINES) else None
 
     def _may_open(self, name: str) -> bool:
@@ -240,27 +248,30 @@ class Campaign:
         if stage not in protocol.stages or not self._may_open(name):
             return None
         if stage is Stage.SEARCH:
-            return self._search(method, search)
+            return self._search_study(method, search)
         if stage not in self.stages_of(method):
             return None
         earlier = protocol.stages[: protocol.stages.index(stage)]
-        for before in earlier[-1:]:
-            studies = [self.study(method, before, number) for number in self.searches_of(before)]
+        for stage_before in earlier[-1:]:
+            studies = [
+                self.study(method, stage_before, number)
+                for number in self.searches_of(stage_before)
+            ]
             if not all(study is not None and study.is_complete() for study in studies):
                 return None
         searched = self.study(method, Stage.SEARCH)
         space = {} if searched is None else searched.space
         is_packed = method.packed is not None
-        return self._fixed_study(name, self._fixed(method, stage), space, is_packed)
+        return self._fixed_study(name, self._fixed_params(method, stage), space, is_packed)
 
-    def _search(self, method: Method, search: int) -> Study | None:
+    def _search_study(self, method: Method, search: int) -> Study | None:
         experiment, options = self.experiment, self.experiment.protocol.search
         first, start = None, method.starts_from
         if start is not None:
-            before = self.study(experiment.method(start.method), Stage.SEARCH, search)
-            if before is None or not before.is_complete():
+            first_search = self.study(experiment.method(start.method), Stage.SEARCH, search)
+            if first_search is None or not first_search.is_complete():
                 return None
-            best = before.best()
+            best = first_search.best()
             first = None if best is None else {**start.neutral, **best.params}
         if method.warm_start is not None:
             first = dict(method.warm_start.values)
@@ -270,7 +281,7 @@ class Campaign:
             study_name(experiment, name),
             trials,
             derive(experiment.seed, name),
-            lambda: self._space(method),
+            lambda: self._search_space(method),
             options.sampler,
             min(options.startup_trials, trials),
             derive(experiment.seed_of(method), stage_name(Stage.SEARCH, search), "draws"),
@@ -280,15 +291,15 @@ class Campaign:
         )
         return Study(self.storage, plan)
 
-    def _space(self, method: Method) -> Mapping[str, Searched]:
-        # Torch and the user's loss are needed only where a search begins.
+    def _search_space(self, method: Method) -> Mapping[str, Searched]:
+        # Imported here, since torch and the user's loss are needed only if a search begins.
         from reality_check.training.methods import search_space
 
         experiment = self.experiment
         return search_space(method, experiment.protocol, experiment.model_of(method))
 
-    def _fixed(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
-        """Return the parameters of every run of a stage after the search."""
+    def _fixed_params(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
+        """Return the parameters of every trial of a stage after the search."""
         if Stage.SEARCH not in self.experiment.protocol.stages:
             return [{}] * self.experiment.protocol.runs
         fixed: list[dict[str, Any] | None] = []
@@ -321,10 +332,10 @@ class Campaign:
 
 
 def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:
-    """Return the epochs of both phases: means, each rounded up to a multiple of ``step``.
+    """Return the epochs of both phases from means, each rounded up to a multiple of ``step``.
 
-    Totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15 with step 5. A
-    phase that the folds have been through is left out by no rounding.
+    With step 5, totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15. A
+    phase that any fold was trained in gets at least one step.
     """
     if not totals:
         return step, 0
@@ -339,7 +350,7 @@ def _round_up(value: float, step: int) -> int:
 
 
 def read_campaign(out_dir: Path) -> Campaign:
-    """Open the campaign of an output folder for reading; it may have no records yet."""
+    """Open the campaign of an output folder for reading, even if it has no records yet."""
     return Campaign(load_locked(out_dir), out_dir, only_reads=True)
 
 
@@ -347,7 +358,7 @@ def recorded_campaign(out_dir: Path) -> Campaign:
     """Open the campaign of an output folder that must have records.
 
     Raises:
-        UsageError: this is not an output folder of reality-check, or its records are not there.
+        UsageError: this is not an output folder of reality-check, or it has no records.
     """
     campaign = read_campaign(out_dir)
     if isinstance(campaign.storage, InMemoryStorage):
@@ -364,7 +375,7 @@ def study_name(experiment: Experiment, name: str) -> str:
 
 
 def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
-    """Make sure that a storage with another URL than before is the same one."""
+    """Make sure that a storage whose URL has changed is the storage of this experiment."""
     if not holds_study(storage, study_name(experiment, Stage.BASELINES)):
         raise UsageError(
             f"the storage {without_password(experiment.storage or '')} holds no studies of this "
@@ -373,6 +384,6 @@ def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
 
 
 def storage_url(experiment: Experiment, out_dir: Path) -> str | URL:
-    """Return the URL of the storage: the given one, or ``studies.db`` in the output folder."""
+    """Return the experiment's storage URL, or that of ``studies.db`` in the output folder."""
     file = str(own_path(out_dir, "studies.db").resolve())
     return experiment.storage or URL.create("sqlite", database=file)

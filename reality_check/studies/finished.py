@@ -1,4 +1,4 @@
-"""Log lines about finished trials, reproductions and stages, with the best value so far."""
+"""Log lines about finished trials and stages, with the best value so far."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
-#: What a trial of each stage is called.
+#: The name of a trial of each stage.
 TRIAL_NAMES = {
     Stage.SEARCH: "trial",
     Stage.REPRODUCTIONS: "reproduction",
@@ -28,13 +28,17 @@ class Finished:
     """A complete trial, or a stage whose trials are all complete.
 
     Attributes:
-        method: ``""`` for the baselines.
-        trial_index: number of the trial; ``None``: this is about the whole stage.
-        value: of the trial, a fraction; ``None`` for a stage, and where there is none.
-        diverged: why the trial counts as 0.
-        seconds: of the trial; of a stage the sum of all its trials.
-        best: value of the best trial so far.
-        done: complete trials of the stage by then.
+        method: the name of the method; ``""`` for the baselines.
+        stage: the stage.
+        search: the number of the search, for that stage.
+        trial_index: the number of the trial; ``None`` for a whole stage.
+        value: the value of the trial, a fraction; ``None`` for a stage, and if there is no value.
+        diverged: why the trial diverged; ``None`` if it did not.
+        seconds: the duration of the trial; of a stage, the sum over its trials.
+        best: the value of the best trial so far.
+        done: the number of complete trials of the stage at that time.
+        wanted: the number of trials of the stage.
+        metric: the name of the metric of ``value`` and ``best``.
     """
 
     method: str
@@ -50,26 +54,26 @@ class Finished:
     metric: str
 
     def plain(self) -> dict[str, Any]:
-        """Return it as an event, for a line of JSON."""
+        """Return the event as plain data, for a line of JSON."""
         kind = "stage_complete" if self.trial_index is None else "trial_complete"
         return {"event": kind, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
-        who = f"{self.method}: " if self.method else ""
-        who += f"search {self.search + 1}, " if self.search else ""
-        took = f"in {duration(self.seconds)}"
+        prefix = f"{self.method}: " if self.method else ""
+        prefix += f"search {self.search + 1}, " if self.search else ""
+        time_taken = f"in {duration(self.seconds)}"
         best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
-            return ", ".join(part for part in (f"{who}{count} {took}", best) if part)
-        what = f"{who}{TRIAL_NAMES[self.stage]} {self.trial_index + 1}"
+            return ", ".join(part for part in (f"{prefix}{count} {time_taken}", best) if part)
+        title = f"{prefix}{TRIAL_NAMES[self.stage]} {self.trial_index + 1}"
         if self.diverged is not None:
             outcome = f"diverged ({self.diverged})"
         else:
             outcome = "" if self.value is None else _percent(self.value)
-        outcome = " ".join(part for part in (outcome, took) if part)
+        outcome = " ".join(part for part in (outcome, time_taken) if part)
         count = f"{self.done} of {self.wanted} done"
-        return ", ".join(part for part in (f"{what}: {outcome}", count, best) if part)
+        return ", ".join(part for part in (f"{title}: {outcome}", count, best) if part)
 
 
 def _percent(value: float) -> str:
@@ -77,7 +81,7 @@ def _percent(value: float) -> str:
 
 
 class Watch:
-    """Finds the trials and stages that have been finished since the last call."""
+    """Finds the trials and stages that were finished since the last call."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign
@@ -86,7 +90,9 @@ class Watch:
     def news(self) -> Iterator[Finished]:
         """Yield what was finished since the last call, in order; the first time, everything."""
         for work in self._campaign.ready_stages():
-            complete = sorted(work.study.complete().items(), key=lambda item: _order(item[1]))
+            complete = sorted(
+                work.study.complete().items(), key=lambda item: _completion_key(item[1])
+            )
             for index, _ in complete:
                 if self._is_new(work, index):
                     yield finished(work, index, self._campaign.experiment.protocol)
@@ -110,7 +116,11 @@ def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished
         latest = complete[index]
         diverged = latest.diverged
         value = latest.value if has_value and diverged is None else None
-        complete = {n: trial for n, trial in complete.items() if _order(trial) <= _order(latest)}
+        complete = {
+            n: trial
+            for n, trial in complete.items()
+            if _completion_key(trial) <= _completion_key(latest)
+        }
         trials = [latest]
     best = best_trial(complete) if has_value else None
     return Finished(
@@ -128,11 +138,11 @@ def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished
     )
 
 
-def _order(trial: StoredTrial) -> tuple[float, int]:
+def _completion_key(trial: StoredTrial) -> tuple[float, int]:
     """Return a key that sorts complete trials by time."""
     return (0.0 if trial.ended is None else trial.ended.timestamp()), trial.number
 
 
 def stamped(text: object) -> str:
-    """Return a line with date and time in front."""
+    """Return a text with the date and time in front."""
     return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"

@@ -1,8 +1,8 @@
-"""How an experiment may grow in its output folder, and the steps in which it has grown.
+"""The growth of an experiment in its output folder, and the steps in which it has grown.
 
-There may be more trials, searches, reproductions, final metrics or methods than before. What exists
-is kept and only what is new is trained, so that the outcome is, as far as seeds allow, that of a
-run which had all of it from the start. Any other change makes another experiment.
+Trials, searches, reproductions, final metrics and methods may be added. Existing results are kept
+and only the additions are trained, so that the outcome is, as far as seeds allow, the same as if
+the experiment had started with them. Any other change makes another experiment.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reality_check.config.schema import Experiment
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 
-#: Numbers that may become larger.
+#: Keys of numbers that may become larger.
 NUMBERS = (
     "protocol.search.trials",
     "protocol.search.trials_per_parameter",
@@ -30,9 +30,9 @@ NUMBERS = (
     "protocol.search.retrain_best",
     "protocol.reproductions",
 )
-#: Changes by which searches draw more trials.
+#: Keys whose change makes searches draw more trials.
 DRAWING = {*NUMBERS[:3], "methods"}
-#: Lists that may become longer.
+#: Keys of lists that may become longer.
 LISTS = ("protocol.final_metrics", "controls")
 _STARTUP = "protocol.search.startup_trials"
 _WEIGHTS = "pretrained weights"
@@ -43,11 +43,12 @@ class Step:
     """One growth of an experiment.
 
     Attributes:
-        time: when, in seconds since 1970.
-        changes: by key the value before and after; of the methods their names.
-        settings: how many trials of a method were retrained before.
-        reproductions: of each of them, before.
-        done: by method and stage, how many trials were complete, so that they could be seen.
+        time: the time of the step, in seconds since 1970.
+        changes: the values before and after by key; for methods, lists of their names.
+        settings: the number of trials per method that were retrained before.
+        reproductions: the number of reproductions of each of them before.
+        done: the number of trials that were complete, by method and stage; their results could be
+            known when the step was taken.
     """
 
     time: float
@@ -59,7 +60,7 @@ class Step:
 
 def read_steps(out_dir: Path) -> list[Step]:
     """Return the steps in which the experiment of an output folder has grown, in order."""
-    file = _file(out_dir)
+    file = _steps_file(out_dir)
     return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
 
 
@@ -72,7 +73,7 @@ def record_step(
     """Record that an experiment grows, before the larger one is written."""
     steps, plain = read_steps(out_dir), {key: list(pair) for key, pair in changes.items()}
     if steps and steps[-1].changes == plain:
-        return  # a run was killed before it wrote the larger one
+        return  # already recorded by a run that was killed later
     protocol = there.protocol
     step = Step(time.time(), plain, protocol.search.settings, protocol.reproductions, done)
     write_steps([*steps, step], out_dir)
@@ -80,17 +81,17 @@ def record_step(
 
 def write_steps(steps: list[Step], out_dir: Path) -> None:
     """Write the steps in which the experiment of an output folder has grown."""
-    atomic_write(_file(out_dir), json.dumps([asdict(step) for step in steps], indent=1))
+    atomic_write(_steps_file(out_dir), json.dumps([asdict(step) for step in steps], indent=1))
 
 
-def _file(out_dir: Path) -> Path:
+def _steps_file(out_dir: Path) -> Path:
     return own_path(out_dir, "steps.json")
 
 
 def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
-    """Return which trial each reproduction retrains, and its repetition, by their numbers.
+    """Return, for each reproduction, which of the retrained trials it repeats, and its repetition.
 
-    A reproduction keeps its number when others are added.
+    A reproduction keeps its position in this list when others are added.
     """
     protocol = experiment.protocol
     sizes = [(step.settings, step.reproductions) for step in steps]
@@ -104,11 +105,15 @@ def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[
 def without_growth(
     there: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
-    """Separate what an experiment has grown by from what its output folder holds.
+    """Separate the growth of an experiment from its other changes.
+
+    Args:
+        there: the experiment of the output folder, as plain data.
+        ours: the experiment of this run, as plain data.
 
     Returns:
-        ``ours`` with the values of ``there`` where it has only grown, and by key the values there
-        and here.
+        A copy of ``ours`` in which values that have only grown are those of ``there``, and the
+        values there and here by key.
     """
     plain = copy.deepcopy(dict(ours))
     changes: dict[str, tuple[Any, Any]] = {}
@@ -121,8 +126,8 @@ def without_growth(
         if old != new and set(old) <= set(new):
             changes[key] = (old, new)
             for name in {*new} - {*old, *there["code"]}:
-                plain["code"].pop(name, None)  # of an own metric
-    if _draws_alike(there["protocol"]["search"], ours["protocol"]["search"]):
+                plain["code"].pop(name, None)  # the fingerprint of a metric of the user
+    if _draws_same_trials(there["protocol"]["search"], ours["protocol"]["search"]):
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
@@ -132,7 +137,7 @@ def without_growth(
         plain["methods"] = [by_name[name] for name in names[0]]
         if len(names[1]) > len(names[0]):
             changes["methods"] = (names[0], names[1])
-            plain["code"] = _code_of_fewer(there["code"], ours["code"])
+            plain["code"] = _code_without_growth(there["code"], ours["code"])
     if "protocol.search.trials_per_parameter" in changes:
         trials = {method["name"]: method["trials"] for method in there["methods"]}
         for method in plain["methods"]:
@@ -140,20 +145,22 @@ def without_growth(
     return plain, changes
 
 
-def _draws_alike(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    """Whether existing trials would be drawn in the same way: at random, or by a model."""
-    most = there["trials"]
-    start = [min(search["startup_trials"], most) for search in (there, ours)]
-    return ours["sampler"] in INDEPENDENT or start[0] == start[1]
+def _draws_same_trials(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Whether the existing trials would be drawn the same way, at random or by a model."""
+    trials = recorded["trials"]
+    start = [min(search["startup_trials"], trials) for search in (recorded, current)]
+    return current["sampler"] in INDEPENDENT or start[0] == start[1]
 
 
-def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the fingerprints without those of new methods."""
-    code = {name: source for name, source in ours.items() if name in there or name == _WEIGHTS}
-    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (there, ours))
+def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
+    """Return the fingerprints of ``current``, without those of new methods."""
+    code = {
+        name: source for name, source in current.items() if name in recorded or name == _WEIGHTS
+    }
+    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (recorded, current))
     if old <= new:
         code.pop(_WEIGHTS, None)
-        code.update({_WEIGHTS: there[_WEIGHTS]} if _WEIGHTS in there else {})
+        code.update({_WEIGHTS: recorded[_WEIGHTS]} if _WEIGHTS in recorded else {})
     return code
 
 

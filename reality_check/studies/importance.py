@@ -1,8 +1,8 @@
-"""Importance of the hyper-parameters of a search: functional ANOVA, compared with noise.
+"""The importance of the hyper-parameters of a search by functional ANOVA, compared with noise.
 
 Source: Hutter, Hoos and Leyton-Brown (2014), "An efficient approach for assessing hyperparameter
-importance": a random forest learns the value from the parameters, and its variance over the whole
-range is divided among them.
+importance": a random forest predicts the value from the parameters, and the variance of its
+prediction over the whole range is divided among them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from reality_check.results import Importance, TrialRecord
 
 #: With fewer trials the forest learns nothing.
 FEWEST = 20
-_TREES = 16
-#: Deeper trees learn the noise of so few trials, and take three times as long.
-_DEPTH = 3
-#: Noise exceeds the highest share of so many shuffles in at most one search of twenty.
-_SHUFFLES = 19
+_NUM_TREES = 16
+#: Deeper trees fit the noise of so few trials, and take three times as long.
+_MAX_DEPTH = 3
+#: Number of shuffles; noise exceeds their highest share in at most one search of twenty.
+_NUM_SHUFFLES = 19
 
 
 def parameter_importance(
@@ -37,48 +37,50 @@ def parameter_importance(
 ) -> Importance | None:
     """Return the share of the variance of the validation score that each parameter explains alone.
 
-    Ranges that are searched on a logarithmic scale count on it. Diverged trials are left out: a
-    value of 0 would drown everything else.
+    Ranges with a logarithmic scale are compared on that scale. Diverged trials are left out, since
+    their value of 0 would dominate everything else.
 
     Returns:
-        ``None`` with fewer than two parameters or than 20 trials that are complete and have not
-        diverged, or where all of them have the same value.
+        The importance, or ``None`` if there are fewer than two parameters, fewer than 20 complete
+        trials that have not diverged, or no two different values.
     """
-    able = [t for t in trials if t.state == "complete" and t.value is not None and not t.diverged]
-    values = [trial.value for trial in able if trial.value is not None]
-    if len(space) < 2 or len(able) < FEWEST or len(set(values)) < 2:
+    sound = [t for t in trials if t.state == "complete" and t.value is not None and not t.diverged]
+    values = [trial.value for trial in sound if trial.value is not None]
+    if len(space) < 2 or len(sound) < FEWEST or len(set(values)) < 2:
         return None
-    params = [{name: _on_scale(space[name], t.params[name]) for name in space} for t in able]
+    params = [
+        {name: _to_search_scale(space[name], t.params[name]) for name in space} for t in sound
+    ]
     distributions = {name: _distribution(value) for name, value in space.items()}
-    shares = _shares(distributions, params, values)
+    shares = _variance_shares(distributions, params, values)
     generator = random.Random(0)
     noise = 0.0
-    for _ in range(_SHUFFLES):
+    for _ in range(_NUM_SHUFFLES):
         shuffled = generator.sample(values, len(values))
-        noise = max(noise, *_shares(distributions, params, shuffled).values())
+        noise = max(noise, *_variance_shares(distributions, params, shuffled).values())
         if noise >= max(shares.values()):
             break  # nothing stands out, whatever the others are
-    return Importance(shares, noise, len(able))
+    return Importance(shares, noise, len(sound))
 
 
-def _shares(
+def _variance_shares(
     distributions: dict[str, BaseDistribution],
     params: Sequence[dict[str, Any]],
     values: Sequence[float],
 ) -> dict[str, float]:
     study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
-    for given, value in zip(params, values, strict=True):
+    for trial_params, value in zip(params, values, strict=True):
         study.add_trial(
-            optuna.trial.create_trial(params=given, distributions=distributions, value=value)
+            optuna.trial.create_trial(params=trial_params, distributions=distributions, value=value)
         )
     shares = optuna.importance.FanovaImportanceEvaluator(
-        n_trees=_TREES, max_depth=_DEPTH, seed=0
+        n_trees=_NUM_TREES, max_depth=_MAX_DEPTH, seed=0
     ).evaluate(study)
     return {name: float(share) for name, share in shares.items()}
 
 
-def _on_scale(value: Searched, given: Any) -> Any:
-    return math.log10(given) if isinstance(value, Range) and value.log else given
+def _to_search_scale(searched: Searched, value: Any) -> Any:
+    return math.log10(value) if isinstance(searched, Range) and searched.log else value
 
 
 def _distribution(value: Searched) -> BaseDistribution:

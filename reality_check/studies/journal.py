@@ -1,4 +1,4 @@
-"""Opens Optuna's journal files, and repairs them after the loss of a machine."""
+"""Optuna's journal files, which are opened and, after the loss of a machine, repaired."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def open_journal(url: str) -> JournalStorage:
 
 
 def journal_path(url: str) -> Path:
-    """The file of a ``journal://`` URL.
+    """Return the file of a ``journal://`` URL.
 
     Raises:
-        UsageError: it is no whole path, or its folder does not exist.
+        UsageError: the path is not absolute, or its folder does not exist.
     """
     path = Path(url.partition("://")[2])
     if not path.is_absolute() or not path.parent.is_dir():
@@ -36,12 +36,15 @@ def journal_path(url: str) -> Path:
 
 
 def _repair(path: Path, lock: JournalFileSymlinkLock) -> None:
-    """Cut off an incomplete last line of a killed writer: the next line would be appended to it."""
-    if _is_whole(path):
+    """Cut off an incomplete last line, to which the next line would be appended.
+
+    A writer that is killed can leave one.
+    """
+    if _ends_with_newline(path):
         return
     lock.acquire()
     try:
-        if _is_whole(path):  # another process was writing its line
+        if _ends_with_newline(path):  # another process was writing its line
             return
         with path.open("r+b") as file:
             text = file.read()
@@ -51,7 +54,8 @@ def _repair(path: Path, lock: JournalFileSymlinkLock) -> None:
         lock.release()
 
 
-def _is_whole(path: Path) -> bool:
+def _ends_with_newline(path: Path) -> bool:
+    """Whether a file is empty or ends with a newline."""
     with path.open("rb") as file:
         if file.seek(0, 2) == 0:
             return True

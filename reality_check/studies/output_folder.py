@@ -1,4 +1,4 @@
-"""An output folder: which experiment it belongs to, and who works on it."""
+"""An output folder: its paths, its experiment, and the lock for runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import try_lock
 from reality_check.utils.own_names import own_path
 
-#: Fingerprints that are not of a user's own class.
+#: Names of fingerprints that do not belong to a class of the user.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 _NOT_SET = object()
-#: Fingerprints of own code and of plugins until 2026-11, which were of syntax trees.
+#: Pattern of the fingerprints of the user's code and of plugins until 2026-11 (of syntax trees).
 _EARLIER_FINGERPRINT = re.compile(r"^[0-9a-f]{64}$|, sha256:")
-_WHAT_TO_DO = (
+_REMEDY = (
     "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
     "give the values that the folder was made with; only trials, searches, reproductions, final "
     "metrics and methods may be more than there."
@@ -34,14 +34,14 @@ _WHAT_TO_DO = (
 
 
 def stage_name(stage: Stage, search: int = 0) -> str:
-    """Return the name of a stage in folders and studies; further searches have a number."""
+    """Return the name of a stage in folders and studies; searches after the first have a number."""
     return stage.value if search == 0 else f"{stage}_{search}"
 
 
 def trial_folder(
     out_dir: Path, method: str, stage: Stage, trial_index: int, search: int = 0
 ) -> Path:
-    """Return the folder of a trial, which holds its fold runs."""
+    """Return the folder of a trial, which contains its fold runs."""
     return out_dir / method / stage_name(stage, search) / f"{trial_index:03d}"
 
 
@@ -63,22 +63,22 @@ def gallery_path(out_dir: Path, method: str) -> Path:
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints in a folder and below, also incomplete ones; records stay."""
+    """Delete all checkpoints below a folder, including incomplete ones, but not the records."""
     for pattern in ("*.pt", ".*.tmp"):
         for path in folder.rglob(pattern):
             path.unlink(missing_ok=True)
 
 
 def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
-    """Return the user's own classes whose code differs from that of the output folder."""
+    """Return the user's classes whose code differs from that of the output folder."""
     file = out_dir / "experiment.yaml"
     if not file.exists():
         return []
-    there = _read_locked(file)["code"]
+    recorded = _read_locked(file)["code"]
     return [
         name
         for name, source in experiment.code.items()
-        if name not in _NO_CODE and there.get(name) not in (None, source)
+        if name not in _NO_CODE and recorded.get(name) not in (None, source)
     ]
 
 
@@ -88,42 +88,45 @@ def check_same_experiment(
     """Make sure that an output folder is new or belongs to this experiment.
 
     Args:
+        experiment: the experiment to run.
+        out_dir: the output folder.
         may_change: names of classes whose code may differ.
 
     Returns:
-        Whether the folder holds this experiment already.
+        Whether the folder belongs to this experiment already; ``False`` if it is new.
 
     Raises:
-        UsageError: it holds another experiment (naming the keys that differ), or other files.
+        UsageError: the folder belongs to another experiment (the message names the keys that
+            differ), or contains other files.
     """
     file = out_dir / "experiment.yaml"
     if not file.exists():
         _check_empty(out_dir)
         return False
-    # Through the schema, so that a key that is newer than the folder has its default there.
+    # Loaded through the schema, so that keys newer than the folder get their defaults.
     there, ours = load_locked(out_dir).plain(), experiment.plain()
-    free = {f"code.{name}" for name in may_change}
+    ignored = {f"code.{name}" for name in may_change}
     if same_database(there["storage"], ours["storage"]):
-        free.add("storage")  # another user or host: a tunnel, say
+        ignored.add("storage")  # another user or host, such as a tunnel
     ours, _ = without_growth(there, ours)
     differing = differing_keys(there, ours)
-    keys = [key for key in differing if key not in free and not is_result_neutral(key)]
+    keys = [key for key in differing if key not in ignored and not is_result_neutral(key)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = describe_differences(keys, there, ours)
-        raise UsageError(f"{out_dir} holds another experiment: {shown}. {_WHAT_TO_DO}")
+        raise UsageError(f"{out_dir} holds another experiment: {shown}. {_REMEDY}")
     return True
 
 
 def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
-    """Return in what an experiment is larger than that of an output folder: values by key."""
+    """Return the values there and here of keys in which the experiment has grown."""
     if not (out_dir / "experiment.yaml").exists():
         return {}
     return without_growth(load_locked(out_dir).plain(), experiment.plain())[1]
 
 
 def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
-    """Write the resolved experiment into its output folder, unless it has the same already."""
+    """Write the resolved experiment into its output folder, unless it is already there."""
     file = own_path(out_dir, "experiment.yaml")
     text = dump_yaml(experiment.plain())
     text = f"# Written by reality-check: the experiment as it is run.\n{text}"
@@ -149,17 +152,17 @@ def check_folder(out_dir: Path) -> Path:
     """
     if (out_dir / "experiment.yaml").exists():
         return out_dir
-    lacking = "it has no experiment.yaml" if out_dir.is_dir() else "there is no such folder"
+    problem = "it has no experiment.yaml" if out_dir.is_dir() else "there is no such folder"
     if out_dir.is_file():
-        lacking = "it is a file"
-        instead = "Packs are for report, verdicts, merge, leaderboard and methods: [{from: PACK}]"
+        problem = "it is a file"
+        remedy = "Packs are for report, verdicts, merge, leaderboard and methods: [{from: PACK}]"
     elif any(out_dir.glob("*/experiment.yaml")):
-        instead = f"Name what is in it: {out_dir / '*'}"
+        remedy = f"Name what is in it: {out_dir / '*'}"
     elif any(out_dir.glob("*.pack")):
-        instead = f"Name what is in it: {out_dir / '*.pack'}"
+        remedy = f"Name what is in it: {out_dir / '*.pack'}"
     else:
-        instead = "Start one with: reality-check run EXPERIMENT --out FOLDER"
-    raise UsageError(f"{out_dir} is not an output folder of reality-check: {lacking}. {instead}")
+        remedy = "Start one with: reality-check run EXPERIMENT --out FOLDER"
+    raise UsageError(f"{out_dir} is not an output folder of reality-check: {problem}. {remedy}")
 
 
 def _read_locked(file: Path) -> dict[str, Any]:
@@ -174,10 +177,10 @@ def _read_locked(file: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def exclusive(out_dir: Path) -> Iterator[None]:
-    """Lock the output folder for one ``run`` at a time; the lock ends with the process.
+    """Lock the output folder, so that one ``run`` works on it at a time.
 
     Raises:
-        UsageError: another run holds it.
+        UsageError: another run has locked the folder.
     """
     with try_lock(out_dir / ".lock") as holder:
         if holder is not None:
@@ -203,12 +206,12 @@ def _check_empty(out_dir: Path) -> None:
 def describe_differences(
     keys: Sequence[str], there: Any, ours: Any, labels: tuple[str, str] = ("there", "here")
 ) -> str:
-    """Describe the values of the keys in which two experiments differ; at most five keys."""
-    shown = "; ".join(_difference(key, there, ours, labels) for key in keys[:5])
+    """Describe the values of keys in which two experiments differ, for at most five keys."""
+    shown = "; ".join(_describe_difference(key, there, ours, labels) for key in keys[:5])
     return shown + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
-def _difference(key: str, there: Any, ours: Any, labels: tuple[str, str]) -> str:
+def _describe_difference(key: str, there: Any, ours: Any, labels: tuple[str, str]) -> str:
     if key == "code.dataset":
         return "the images are not the same"
     if key == "code.pretrained weights":

@@ -1,8 +1,8 @@
-"""An Optuna database whose server may be restarted, or out of reach for a while.
+"""An Optuna database whose server may be restarted or unreachable for a while.
 
-Every call is repeated until the server answers again. A repeated call may meet its own work, when
-only the answer was lost: attributes are written twice without harm, a trial that has ended so is
-read back, and a trial made twice stands down because its trial index is taken (see ``study.py``).
+Every call is repeated until the server answers again. If only the answer was lost, the first call
+has already taken effect: attributes are then written again without harm, the state of a trial that
+has ended is read back, and a duplicate trial stands down because its index is taken (``study.py``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _RepeatedDatabase:
         def call() -> Any:
             if self._retries.is_away and not self.is_sqlite:
                 self.database.engine.dispose()
-                self.database = self._connect()  # its address may be another by now
+                self.database = self._connect()  # its address may have changed
             return getattr(self.database, name)(*args, **kwargs)
 
         return self._retries.call(call)
@@ -57,13 +57,13 @@ class _RepeatedDatabase:
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """Start or end a trial; of several workers that start it, only one succeeds."""
+        """Start or end a trial; if several workers start it, only one succeeds."""
         if state is not TrialState.RUNNING or not self.is_sqlite:
             ended: bool = self._repeated("set_trial_state_values", trial_id, state, values)
             return ended
 
         def start() -> bool:
-            # SQLite has no locks of rows, so it is locked before Optuna reads the trial's state.
+            # SQLite has no row locks: lock the database before Optuna reads the state.
             session = self.database.scoped_session
             try:
                 session.execute(_LOCK_SQLITE)
@@ -75,7 +75,7 @@ class _RepeatedDatabase:
 
 
 class PatientStorage(_CachedStorage):
-    """Optuna's database behind Optuna's cache; its calls are repeated while the server is away.
+    """Optuna's cached database, whose calls are repeated while the server does not answer.
 
     Args:
         connect: opens the database, and opens it again after an outage.
@@ -93,7 +93,7 @@ class PatientStorage(_CachedStorage):
         self._retries = retries
         self._first_heartbeats: dict[int, float] = {}
         self._monitor = HeartbeatMonitor()
-        self._outages = 0  # after how many of them the monitor began
+        self._outages = 0  # number of outages when the monitor was created
 
     @property
     def engine(self) -> sqlalchemy.Engine:
@@ -107,12 +107,11 @@ class PatientStorage(_CachedStorage):
         return float(self._repeated.database.grace_period)
 
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
-        """Make a trial that was asked for by its trial index.
+        """Create a trial from a template that has a trial index.
 
         Raises:
-            NothingWaits: Optuna wants a trial of its own making, because none waits any more. It
-                would have no trial index; where many workers race, most of a study would be such
-                trials.
+            NothingWaits: there is no template, since Optuna found no waiting trial. The new trial
+                would have no trial index, and with many workers most trials would be like that.
         """
         if template_trial is None:
             raise NothingWaits
@@ -121,18 +120,18 @@ class PatientStorage(_CachedStorage):
     def set_trial_state_values(
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
-        """Start or end a trial; a repeated call, which it has ended before, is no error."""
+        """Start or end a trial; a repeated call for a trial that has ended is no error."""
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except optuna.exceptions.UpdateFinishedTrialError:
             trial = self.get_trial(trial_id)
-            given = None if values is None else list(values)
-            if trial.state is state and trial.values == given:
+            expected = None if values is None else list(values)
+            if trial.state is state and trial.values == expected:
                 return True
             raise
 
     def record_heartbeat(self, trial_id: int) -> None:
-        """Record for how many seconds this worker has been at the trial."""
+        """Record for how many seconds this worker has been running the trial."""
         now = time.monotonic()
         first = self._first_heartbeats.setdefault(trial_id, now)
         # Another worker may have ended the trial.
@@ -140,10 +139,13 @@ class PatientStorage(_CachedStorage):
             self.set_trial_user_attr(trial_id, "seconds", now - first)
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        """Return running trials whose heartbeat has stopped; Optuna compares clocks, which jump."""
+        """Return the ids of running trials whose heartbeat has stopped.
+
+        Optuna's own method compares clocks of machines, which may jump.
+        """
         running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
         if self._outages != self._retries.outages:
-            # No worker could record a heartbeat while the server was away: begin to watch again.
+            # No worker could record a heartbeat during the outage, so start watching again.
             self._outages, self._monitor = self._retries.outages, HeartbeatMonitor()
         heartbeats = {
             trial._trial_id: trial.user_attrs["seconds"]

@@ -1,4 +1,4 @@
-"""Converts a study to plain data and back, since packs hold no database."""
+"""Converts a study to plain data and back, since packs do not contain a database."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-#: Attributes about a trial's process and its failure. They may hold names of machines and paths, so
-#: that packs have only the kind of an error.
+#: Attributes with a trial's process and its error. Both may name machines and paths, so packs omit
+#: the process and keep only the kind of the error.
 _WORKER, _ERROR = "worker", "error"
 
 
 def plain_study(study: optuna.Study) -> dict[str, Any]:
-    """Return a study as plain data, without attempts that are running or waiting."""
+    """Return a study as plain data, without trials that are running or waiting."""
     return {
         "attributes": study.user_attrs,
         "trials": [
@@ -29,12 +29,12 @@ def plain_study(study: optuna.Study) -> dict[str, Any]:
 
 
 def restore_study(storage: BaseStorage, name: str, plain: Mapping[str, Any]) -> None:
-    """Write a study into a storage; trials that it holds already, after a kill, stay."""
+    """Write a study into a storage; trials that an interrupted call has written are kept."""
     study = optuna.create_study(
         study_name=name, storage=storage, direction="maximize", load_if_exists=True
     )
-    there = len(study.get_trials(deepcopy=False))
-    for trial in trials_of(plain)[there:]:
+    existing = len(study.get_trials(deepcopy=False))
+    for trial in trials_of(plain)[existing:]:
         study.add_trial(trial)
     for key, value in plain["attributes"].items():
         if study.user_attrs.get(key) != value:
@@ -42,7 +42,7 @@ def restore_study(storage: BaseStorage, name: str, plain: Mapping[str, Any]) -> 
 
 
 def trials_of(plain: Mapping[str, Any]) -> list[FrozenTrial]:
-    """Return the trials of a plain study; invalid data raises an error of any kind."""
+    """Return the trials of a plain study; for invalid data, any exception may be raised."""
     return [_trial(trial) for trial in plain["trials"]]
 
 
@@ -57,14 +57,14 @@ def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
         "distributions": {k: distribution_to_json(v) for k, v in trial.distributions.items()},
         "attributes": attributes,
         "of_optuna": trial.system_attrs,
-        "started": _text(trial.datetime_start),
-        "ended": _text(trial.datetime_complete),
+        "started": _time_to_text(trial.datetime_start),
+        "ended": _time_to_text(trial.datetime_complete),
     }
 
 
 def _trial(plain: Mapping[str, Any]) -> FrozenTrial:
     return FrozenTrial(
-        number=-1,  # given by the storage, as the id
+        number=-1,  # the storage assigns the number and the id
         trial_id=-1,
         state=TrialState[plain["state"]],
         value=plain["value"],
@@ -74,14 +74,14 @@ def _trial(plain: Mapping[str, Any]) -> FrozenTrial:
         user_attrs=dict(plain["attributes"]),
         system_attrs=dict(plain["of_optuna"]),
         intermediate_values={},
-        datetime_start=_time(plain["started"]),
-        datetime_complete=_time(plain["ended"]),
+        datetime_start=_time_from_text(plain["started"]),
+        datetime_complete=_time_from_text(plain["ended"]),
     )
 
 
-def _text(time: datetime | None) -> str | None:
+def _time_to_text(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat()
 
 
-def _time(text: str | None) -> datetime | None:
+def _time_from_text(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)

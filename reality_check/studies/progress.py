@@ -22,12 +22,12 @@ from reality_check.studies.trial import StoredTrial, complete_by_index
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
-#: Seconds after which a worker of another machine that says nothing is taken to be gone.
+#: Seconds without a report after which a worker of another machine counts as gone.
 _STALE_SECONDS = 3600.0
 
 
 def trial_name(stage: str, work: Mapping[str, Any]) -> str:
-    """Name a trial, counted from 1: ``"trial 3"``, ``"search 2, trial 3"``."""
+    """Return the name of a trial, counted from 1: ``"trial 3"`` or ``"search 2, trial 3"``."""
     index, search = work.get("trial_index"), work.get("search") or 0
     name = TRIAL_NAMES[Stage(stage)]
     if index is not None:
@@ -37,7 +37,17 @@ def trial_name(stage: str, work: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """The progress of a stage of a method, or of one of its searches, in trials."""
+    """The progress of a stage of a method, or of one of its searches.
+
+    Attributes:
+        method: the name of the method.
+        stage: the stage.
+        search: the number of the search, for that stage.
+        done: the number of complete trials.
+        wanted: the number of trials of the stage.
+        best: the value of the best trial; ``None`` before there is one.
+        mean_seconds: the mean duration of complete trials; ``None`` before there is one.
+    """
 
     method: str
     stage: Stage
@@ -45,11 +55,16 @@ class Row:
     done: int
     wanted: int
     best: float | None
-    mean_seconds: float | None  # of the complete trials
+    mean_seconds: float | None
 
 
 def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
-    """Return the progress of every stage of every method, from the storage or its open studies."""
+    """Return the progress of every stage of every method.
+
+    Args:
+        campaign: the campaign of the experiment.
+        begun: its studies; ``None`` to open them from the storage.
+    """
     begun = campaign.studies() if begun is None else begun
     protocol = campaign.experiment.protocol
     rows = []
@@ -60,13 +75,13 @@ def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
             wanted = trials if stage is Stage.SEARCH else protocol.runs
             for search in campaign.searches_of(stage):
                 study = begun.get((method.name, stage, search))
-                rows.append(_row(method.name, stage, search, wanted, study))
+                rows.append(_stage_row(method.name, stage, search, wanted, study))
     return rows
 
 
-def _row(method: str, stage: Stage, search: int, wanted: int, study: Study | None) -> Row:
+def _stage_row(method: str, stage: Stage, search: int, num_trials: int, study: Study | None) -> Row:
     if study is None:
-        return Row(method, stage, search, 0, wanted, None, None)
+        return Row(method, stage, search, 0, num_trials, None, None)
     complete = study.complete()
     seconds = [trial.seconds for trial in complete.values() if trial.seconds is not None]
     best = study.best()
@@ -82,14 +97,14 @@ def _row(method: str, stage: Stage, search: int, wanted: int, study: Study | Non
 
 
 def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
-    """Estimate the seconds to the end; ``None`` before the first trial is complete."""
+    """Estimate the remaining seconds; return ``None`` before the first trial is complete."""
     known = {row.stage: row.mean_seconds for row in rows if row.mean_seconds is not None}
     if not known:
         return None
     search = known.get(Stage.SEARCH) or max(known.values())
-    guess = {Stage.SEARCH: search, Stage.REPRODUCTIONS: search, Stage.FINAL: search / 2}
+    estimates = {Stage.SEARCH: search, Stage.REPRODUCTIONS: search, Stage.FINAL: search / 2}
     total = sum(
-        (row.wanted - row.done) * (row.mean_seconds or known.get(row.stage) or guess[row.stage])
+        (row.wanted - row.done) * (row.mean_seconds or known.get(row.stage) or estimates[row.stage])
         for row in rows
     )
     return total / max(workers, 1)
@@ -110,7 +125,7 @@ def find_folder(given: str | Path) -> Path:
     """Return the output folder of a path, a YAML file, or the name of an experiment.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: the folder does not exist.
     """
     folder = Path(given)
     if folder.is_dir() or folder.suffix == ".pack":
@@ -123,9 +138,9 @@ def find_folder(given: str | Path) -> Path:
 
 def status(campaign: Campaign) -> dict[str, Any]:
     """Return the state of an experiment; docs/status.md lists the keys."""
-    reported = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
+    reported = {_worker_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
     studies = campaign.studies()
-    # Each study is read once: reading is what the command spends its time on.
+    # Each study is read only once, since reading takes most of the time of the command.
     attempts = {key: study.trials() for key, study in studies.items()}
     failures = {key: failure for key, study in studies.items() if (failure := study.failure())}
     rows = stage_rows(campaign, studies)
@@ -133,25 +148,25 @@ def status(campaign: Campaign) -> dict[str, Any]:
         {
             **asdict(row),
             "failure": failures.get((row.method, row.stage, row.search), {}).get("message"),
-            **_attempts(attempts.get((row.method, row.stage, row.search), []), row.wanted),
+            **_count_attempts(attempts.get((row.method, row.stage, row.search), []), row.wanted),
         }
         for row in rows
     ]
     running = [
-        _running(campaign, key, trial, reported)
+        _describe_running(campaign, key, trial, reported)
         for key, trials in attempts.items()
         for trial in trials
         if trial.state == "running" and not trial.duplicate
     ]
-    running += [_between(campaign, state) for state in reported.values()]
+    running += [_describe_idle_worker(campaign, state) for state in reported.values()]
     working = sum(entry["alive"] is not False for entry in running)
     complete = campaign.is_complete()
     return {
         "experiment": campaign.experiment.name,
         "folder": str(campaign.out_dir),
-        "state": _state(complete, bool(failures), working),
+        "state": _overall_state(complete, bool(failures), working),
         "seconds_left": None if complete else seconds_left(rows, working or 1),
-        "hours": _hours(itertools.chain.from_iterable(attempts.values())),
+        "hours": _hours_by_device(itertools.chain.from_iterable(attempts.values())),
         "failures": [
             {"method": method, "stage": stage, "search": search, "reason": failure["message"]}
             for (method, stage, search), failure in failures.items()
@@ -161,28 +176,28 @@ def status(campaign: Campaign) -> dict[str, Any]:
     }
 
 
-def _state(complete: bool, failed: bool, working: int) -> str:
+def _overall_state(complete: bool, failed: bool, working: int) -> str:
     if complete or failed:
         return "complete" if complete else "failed"
     return "running" if working else "stopped"
 
 
-def _key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
+def _worker_key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
     return worker["host"], worker.get("namespace"), worker["pid"]
 
 
-def _attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
-    """Count a stage's attempts that diverged, failed, or lost their worker."""
-    ended = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
-    lost = [trial for trial in ended if trial.was_abandoned]
+def _count_attempts(trials: Sequence[StoredTrial], num_trials: int) -> dict[str, Any]:
+    """Return a stage's attempts that diverged, failed, or lost their worker, for its status."""
+    failed = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
+    lost = [trial for trial in failed if trial.was_abandoned]
     lost_indices = {trial.trial_index for trial in lost}
-    retried = {trial.trial_index for trial in trials if trial not in ended} & lost_indices
-    complete = complete_by_index(trials, wanted).values()
+    retried = {trial.trial_index for trial in trials if trial not in failed} & lost_indices
+    complete = complete_by_index(trials, num_trials).values()
     return {
         "diverged": sum(trial.diverged is not None for trial in complete),
         "failed": [
             {"trial_index": trial.trial_index, "reason": trial.error}
-            for trial in ended
+            for trial in failed
             if trial.error is not None
         ],
         "lost": len(lost),
@@ -190,7 +205,7 @@ def _attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
     }
 
 
-def _running(
+def _describe_running(
     campaign: Campaign,
     key: tuple[str, Stage, int],
     trial: StoredTrial,
@@ -199,13 +214,13 @@ def _running(
     """Describe a running trial with its worker's report, which is removed from ``reported``."""
     (method, stage, search), worker, trial_index = key, trial.worker, trial.trial_index
     state: dict[str, Any] = {}
-    if worker is not None and _key(worker) in reported:
-        state = reported.pop(_key(worker))
+    if worker is not None and _worker_key(worker) in reported:
+        state = reported.pop(_worker_key(worker))
         keys = ("method", "doing", "search", "trial_index")
         if tuple(state.get(name) for name in keys) != (method, stage, search, trial_index):
-            # A report about another trial is only good for where the worker runs.
+            # The report is about another trial, so only the facts about the worker apply.
             state = {name: state.get(name) for name in ("number", "device", "time")}
-    entry = _entry(campaign, worker, state)
+    entry = _describe_worker(campaign, worker, state)
     entry["device"] = entry["device"] or trial.device
     if entry["since"] is None and trial.started is not None:
         entry["since"] = trial.started.timestamp()
@@ -213,14 +228,14 @@ def _running(
     return {**about, **entry}
 
 
-def _between(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
-    """Describe a worker without a running trial in the storage: it waits, starts or ends one."""
+def _describe_idle_worker(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
+    """Describe a worker that waits, starts or ends, so that it has no running trial."""
     about = {key: state.get(key) for key in ("method", "search", "trial_index")}
     stage = state["doing"] if state.get("method") is not None else None
-    return {**about, "stage": stage, **_entry(campaign, state["worker"], state)}
+    return {**about, "stage": stage, **_describe_worker(campaign, state["worker"], state)}
 
 
-def _entry(
+def _describe_worker(
     campaign: Campaign, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
@@ -241,10 +256,10 @@ def _entry(
     }
 
 
-def _hours(trials: Iterable[StoredTrial]) -> dict[str, float]:
-    """Return the hours of processes, or of GPUs, by kind of device, over all attempts.
+def _hours_by_device(trials: Iterable[StoredTrial]) -> dict[str, float]:
+    """Return the hours of processes or GPUs over all attempts, by kind of device.
 
-    Those that run, and those that lost their worker, count up to their last heartbeat.
+    Running attempts, and those that lost their worker, count up to their last heartbeat.
     """
     hours: dict[str, float] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""Repeats calls of a storage whose server is restarted, or out of reach."""
+"""Repeats calls of a storage whose server is being restarted or cannot be reached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sqlalchemy
 
 from reality_check.utils.errors import WorkFailed
 
-#: For how many seconds a storage that has gone away is asked again, and the longest pause.
+#: For how many seconds calls of an unavailable storage are repeated, and the longest pause.
 RETRY_SECONDS, LONGEST_PAUSE = 1800.0, 15.0
 
 P = ParamSpec("P")
@@ -25,10 +25,12 @@ class StorageLost(WorkFailed):
 
 
 class Retries:
-    """Repeats calls for :data:`RETRY_SECONDS` while the storage is away; logs each outage once.
+    """Repeats calls for :data:`RETRY_SECONDS` while the storage is unavailable.
+
+    Each outage is logged once.
 
     Args:
-        kind: of the storage, for the log: ``postgresql``, say.
+        kind: the kind of storage for messages, such as ``postgresql``.
     """
 
     def __init__(self, kind: str) -> None:
@@ -36,7 +38,7 @@ class Retries:
         self._lock = threading.Lock()
         self._away_since: float | None = None
         self._given_up = False
-        #: How often the storage went away.
+        #: The number of outages so far.
         self.outages = 0
 
     @property
@@ -45,7 +47,11 @@ class Retries:
         return self._away_since is not None
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of ``function``, which is called again while the storage is away."""
+        """Return the result of ``function``, which is repeated while the storage is unavailable.
+
+        Raises:
+            StorageLost: the storage has not answered for :data:`RETRY_SECONDS`.
+        """
         pause = 0.5
         while True:
             try:
@@ -57,7 +63,7 @@ class Retries:
             else:
                 self._end_outage()
                 return result
-            # A generator of its own: trainings draw from the global one.
+            # Not the global generator, from which trainings draw.
             time.sleep(pause * random.SystemRandom().uniform(0.8, 1.2))
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -73,7 +79,7 @@ class Retries:
                     RETRY_SECONDS / 60,
                 )
             seconds = now - self._away_since
-            # What comes after (telling that the trial failed, say) must not wait as long again.
+            # Later calls (such as recording that the trial failed) must not wait as long again.
             self._given_up = self._given_up or seconds > RETRY_SECONDS
             if self._given_up:
                 raise StorageLost(
@@ -92,7 +98,7 @@ class Retries:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether a call may succeed later: the server is away, or asks to try again (a deadlock)."""
+    """Whether a call may succeed later: the server is unavailable, or there was a deadlock."""
     while error is not None:
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             if "sqlite3" in type(error.orig).__module__:

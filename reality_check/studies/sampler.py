@@ -1,4 +1,4 @@
-"""Optuna's samplers, seeded for each trial; the random draws depend on the parameter's name."""
+"""Optuna's samplers, seeded for each trial and, for random draws, each parameter."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ from reality_check.utils.seeds import derive
 
 
 def sampler_arguments(
-    kind: str, startup_trials: int, own: Mapping[str, Any] | None = None
+    kind: str, startup_trials: int, sampler_options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return all arguments that decide what is drawn, also defaults, since these may change.
+    """Return all arguments that affect what is drawn, with defaults, since these may change.
 
     Args:
-        startup_trials: how many are drawn at random before it starts to model.
-        own: those that the protocol gives.
+        kind: the sampler, by its short name or import path.
+        startup_trials: the number of trials that are drawn at random before it starts to model.
+        sampler_options: the arguments that the protocol gives.
     """
     known: dict[str, dict[str, Any]] = {
         "tpe": {"n_ei_candidates": 24, "multivariate": True, "constant_liar": True},
@@ -39,31 +40,31 @@ def sampler_arguments(
         "cmaes": {"warn_independent_sampling": False},
     }
     first = {"n_startup_trials": startup_trials} if kind in known else {}
-    return {**first, **known.get(kind, {}), **(own or {})}
+    return {**first, **known.get(kind, {}), **(sampler_options or {})}
 
 
 def build_sampler(
-    kind: str, startup_trials: int, seed: int, own: Mapping[str, Any] | None = None
+    kind: str, startup_trials: int, seed: int, sampler_options: Mapping[str, Any] | None = None
 ) -> BaseSampler:
-    """Build a sampler of Optuna by its short name, or any by import path.
+    """Build a sampler by a short name of Optuna's samplers, or by import path.
 
     Raises:
-        UsageError: it is not there, is none, or takes no such arguments.
+        UsageError: the sampler does not exist, is not a sampler, or refuses the arguments.
     """
-    what = f"sampler {kind}"
+    label = f"sampler {kind}"
     extra: dict[str, Any] = {"seed": seed}
     if kind in SAMPLERS:
         cls = getattr(optuna.samplers, SAMPLERS[kind])
     else:
         cls, extra = find_class(kind, "sampler"), {**extra, "n_startup_trials": startup_trials}
-    sampler = build(cls, sampler_arguments(kind, startup_trials, own), what, extra)
+    sampler = build(cls, sampler_arguments(kind, startup_trials, sampler_options), label, extra)
     if not isinstance(sampler, BaseSampler):
         raise UsageError(
-            f"{what} must be a subclass of optuna.samplers.BaseSampler; got "
+            f"{label} must be a subclass of optuna.samplers.BaseSampler; got "
             f"{type(sampler).__name__}."
         )
     if kind == "cmaes" and find_spec("cmaes") is None:
-        raise UsageError(f"{what} needs the package cmaes; write pip install cmaes.")
+        raise UsageError(f"{label} needs the package cmaes; write pip install cmaes.")
     return sampler
 
 
@@ -75,12 +76,20 @@ def check_sampler(search: Search) -> None:
 class IndexedSampler(BaseSampler):
     """A fresh sampler for every trial, seeded by its trial index.
 
-    What trial index k draws depends on the study's seed, on k and on the trials known by then, and
-    not on how often the worker was stopped before. A value drawn at random depends on
-    ``seed_of_draws``, the parameter's name and k only: methods whose searches have the same one try
-    the same values there, so that their difference is less a matter of luck. With ``qmc`` trial k
-    is the k-th of Sobol's points in as many dimensions as there are ``names``, scrambled by
-    ``seed_of_draws`` (Owen).
+    The values of trial index k depend on ``seed``, on k and on the trials known by then, but not on
+    how often the worker was stopped before. There are two seeds: ``seed`` differs between methods
+    and seeds the sampler's model. ``draw_seed`` is the same for methods that are compared: a value
+    that is drawn at random depends only on it, on the parameter's name and on k. So these methods
+    try the same random values, and chance affects their difference less.
+
+    Args:
+        kind: the sampler, by its short name or import path.
+        startup_trials: the number of trials that are drawn at random.
+        seed: the seed of the model.
+        draw_seed: the seed of random draws. With ``qmc``, trial k is the k-th point of a Sobol
+            sequence that is scrambled (Owen) by this seed.
+        sampler_options: the arguments that the protocol gives to the sampler.
+        parameter_names: the names of all parameters, which are the dimensions of ``qmc``.
     """
 
     def __init__(
@@ -88,26 +97,26 @@ class IndexedSampler(BaseSampler):
         kind: str,
         startup_trials: int,
         seed: int,
-        seed_of_draws: int,
-        own: Mapping[str, Any] | None = None,
-        names: Sequence[str] = (),
+        draw_seed: int,
+        sampler_options: Mapping[str, Any] | None = None,
+        parameter_names: Sequence[str] = (),
     ) -> None:
         self._kind = kind
         self._startup_trials = startup_trials
-        self._own = own
-        self._names = list(names)
+        self._sampler_options = sampler_options
+        self._parameter_names = list(parameter_names)
         self._seed = seed
-        self._seed_of_draws = seed_of_draws
+        self._draw_seed = draw_seed
         self._trial_index = 0
-        self._sampler: BaseSampler = self._fresh(0)
+        self._sampler: BaseSampler = self._new_sampler(0)
 
-    def _fresh(self, trial_index: int) -> BaseSampler:
+    def _new_sampler(self, trial_index: int) -> BaseSampler:
         seed = derive(self._seed, "sampler", trial_index) % 2**32
-        return build_sampler(self._kind, self._startup_trials, seed, self._own)
+        return build_sampler(self._kind, self._startup_trials, seed, self._sampler_options)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self._trial_index = trial.user_attrs.get("trial_index", 0)
-        self._sampler = self._fresh(self._trial_index)
+        self._sampler = self._new_sampler(self._trial_index)
         self._sampler.before_trial(study, trial)
 
     def infer_relative_search_space(
@@ -129,17 +138,19 @@ class IndexedSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:
-        """Draw what no model proposes: all of a random search and of the start-up trials."""
+        """Draw a value without a model, as in random searches and start-up trials."""
         if self._kind == "qmc":
-            return _from_share(self._point()[self._names.index(param_name)], param_distribution)
-        seed = derive(self._seed_of_draws, param_name, self._trial_index)
-        return _from_share(float(np.random.default_rng(seed).uniform()), param_distribution)
+            return _quantile(
+                self._sobol_point()[self._parameter_names.index(param_name)], param_distribution
+            )
+        seed = derive(self._draw_seed, param_name, self._trial_index)
+        return _quantile(float(np.random.default_rng(seed).uniform()), param_distribution)
 
-    def _point(self) -> list[float]:
+    def _sobol_point(self) -> list[float]:
         from scipy.stats.qmc import Sobol  # scipy.stats takes a second to import
 
-        points = Sobol(len(self._names), rng=derive(self._seed_of_draws, "sobol"))
-        if self._trial_index:  # scipy 1.17 fails to go forward by none
+        points = Sobol(len(self._parameter_names), rng=derive(self._draw_seed, "sobol"))
+        if self._trial_index:  # scipy 1.17 fails to skip 0 points
             points.fast_forward(self._trial_index)
         return points.random(1)[0].tolist()
 
@@ -153,14 +164,14 @@ class IndexedSampler(BaseSampler):
         self._sampler.after_trial(study, trial, state, values)
 
 
-def _from_share(share: float, distribution: BaseDistribution) -> Any:
-    """Return the quantile of a distribution at ``share``, 0 <= share < 1."""
+def _quantile(share: float, distribution: BaseDistribution) -> Any:
+    """Return the quantile of a distribution at ``share``, where 0 <= share < 1."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[int(share * len(distribution.choices))]
     assert isinstance(distribution, FloatDistribution | IntDistribution)
     low, high = float(distribution.low), float(distribution.high)
     if isinstance(distribution, IntDistribution):
-        low, high = low - 0.5, high + 0.5  # every whole number has a share of its own
+        low, high = low - 0.5, high + 0.5  # every integer gets an equal share
     value = low * (high / low) ** share if distribution.log else low + (high - low) * share
     if isinstance(distribution, IntDistribution):
         return min(max(round(value), distribution.low), distribution.high)
@@ -168,11 +179,11 @@ def _from_share(share: float, distribution: BaseDistribution) -> Any:
 
 
 def show(trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Searched]) -> None:
-    """Record the fixed parameters of a trial, as if they had been drawn."""
+    """Record the fixed parameters of a trial in Optuna as if they had been drawn."""
     for name, value in params.items():
         if name in space:
             suggest(trial, name, space[name])
-        elif isinstance(value, int):  # epochs
+        elif isinstance(value, int):  # numbers of epochs
             trial.suggest_int(name, value, value)
 
 

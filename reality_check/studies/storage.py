@@ -1,4 +1,4 @@
-"""The storage of an experiment, by URL: SQLite, PostgreSQL, MySQL or MariaDB, or a journal file."""
+"""The storage of an experiment: SQLite, PostgreSQL, MySQL, MariaDB, or a journal file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import try_lock
 from reality_check.utils.passwords import PASSWORD_VARIABLE, password_for, without_password
 
-#: Seconds between a worker's heartbeats, and after how many without one it counts as lost.
+#: Seconds between a worker's heartbeats, and seconds without one after which it counts as lost.
 HEARTBEAT_INTERVAL, HEARTBEAT_GRACE = 60, 300
-#: After how many seconds the server ends a transaction whose worker stands still in its middle.
+#: Seconds after which the server ends a transaction whose worker does not continue.
 STANDSTILL = 60
 
-#: How long a driver waits for a server that does not answer, so that the next try can begin.
-_CONNECT: dict[str, dict[str, Any]] = {
+#: Options of connections, which limit how long a driver waits for a server.
+_CONNECT_OPTIONS: dict[str, dict[str, Any]] = {
     "sqlite": {"timeout": 60},
     "postgresql": {
         "connect_timeout": 10,
@@ -41,8 +41,8 @@ _CONNECT: dict[str, dict[str, Any]] = {
     "mysql": {"connect_timeout": 10},
     "mariadb": {"connect_timeout": 10},
 }
-#: The statement that sets this limit; MySQL has a limit for waiting on locks, and we ask again.
-_LIMIT = {
+#: The statements that set the limit ``STANDSTILL``.
+_LIMIT_STATEMENTS = {
     "postgresql": "SET idle_in_transaction_session_timeout = '{}s'",
     "mysql": "SET SESSION idle_transaction_timeout = {}",
     "mariadb": "SET SESSION idle_transaction_timeout = {}",
@@ -55,16 +55,16 @@ _DRIVERS = {
 
 
 def kind_of(url: str | URL) -> str:
-    """``sqlite``, ``postgresql``, ``mysql``, ``journal``, ...: the scheme without its driver."""
+    """Return the scheme without the driver, such as ``sqlite``, ``postgresql`` or ``journal``."""
     scheme = url.drivername if isinstance(url, URL) else url.partition("://")[0]
     return scheme.partition("+")[0]
 
 
 def storage_file(url: str | URL) -> Path | None:
-    """Return the file of an SQLite or ``journal://`` URL; ``None`` for servers.
+    """Return the file of an SQLite or ``journal://`` URL, or ``None`` for a server.
 
     Raises:
-        UsageError: it names no file, but a database in the memory of one process, say.
+        UsageError: the URL names no file, but for example a database in memory.
     """
     if kind_of(url) == "journal":
         return Path(str(url).partition("://")[2])
@@ -81,15 +81,15 @@ def storage_file(url: str | URL) -> Path | None:
 
 
 def whole_url(url: str) -> str:
-    """Return the URL with the absolute path of its file: workers may run in other folders."""
+    """Return the URL with the absolute path of its file, since workers may run in other folders."""
     file = storage_file(url)
     if file is None or file.is_absolute():
         return url
     if kind_of(url) == "journal":
         return f"journal://{file.absolute()}"
-    whole = make_url(url).set(database=str(file.absolute()))
-    text = whole.render_as_string()
-    if make_url(text) != whole:  # SQLAlchemy 2.0 has no text for a question mark in a path
+    absolute = make_url(url).set(database=str(file.absolute()))
+    text = absolute.render_as_string()
+    if make_url(text) != absolute:  # SQLAlchemy 2.0 has no text for a question mark in a path
         raise UsageError(f"no URL can hold the path {file.absolute()}; name another folder.")
     return text
 
@@ -98,13 +98,14 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     """Open the storage of an experiment; databases get heartbeats.
 
     Args:
-        url: of a database, or ``journal:///path/file.log`` for a single worker. A password is
-            taken from it, or from the environment variable ``REALITY_CHECK_STORAGE_PASSWORD``.
+        url: the URL of a database, or ``journal:///path/file.log`` for a single worker. The
+            password is taken from the URL, or from the environment variable
+            ``REALITY_CHECK_STORAGE_PASSWORD``.
         wait: whether to wait for a server that does not answer, as workers do.
 
     Raises:
-        UsageError: the URL is not one of a storage, or the storage does not answer.
-        StorageLost: it did not answer in time.
+        UsageError: the URL is not that of a storage, or the storage does not answer.
+        StorageLost: the storage did not answer in the time that workers wait.
     """
     if isinstance(url, str) and "://" not in url:
         raise UsageError(
@@ -115,16 +116,20 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     try:
         if kind_of(bare) == "journal":
             return open_journal(str(bare))
-        connect = functools.partial(_open_with_others, make_url(bare), password)
+        connect = functools.partial(_open_with_retries, make_url(bare), password)
         return PatientStorage(connect, Retries(kind_of(bare)), wait)
     except (UsageError, StorageLost):
         raise
     except Exception as error:
-        raise UsageError(_why_not_opened(bare, password, error)) from None
+        raise UsageError(_opening_error(bare, password, error)) from None
 
 
 def check_workers(url: str | None, workers: int) -> None:
-    """Refuse several workers on a journal file."""
+    """Refuse several workers on a journal file.
+
+    Raises:
+        UsageError: there are several.
+    """
     if url is not None and kind_of(url) == "journal" and workers > 1:
         raise UsageError(
             f"a journal file serves one worker, got {workers}: it cannot tell which of several is "
@@ -134,13 +139,13 @@ def check_workers(url: str | None, workers: int) -> None:
 
 @contextlib.contextmanager
 def sole_worker(url: str | URL) -> Iterator[bool]:
-    """Lock a journal file, which serves one worker; a database serves any number.
+    """Lock a journal file for one worker; do nothing for a database.
 
     Yields:
-        Whether there is no other worker: then all trials that run have lost theirs.
+        Whether no other worker can exist, so that every running trial has lost its worker.
 
     Raises:
-        UsageError: another worker works on that file.
+        UsageError: another worker has locked the file.
     """
     if kind_of(url) != "journal":
         yield False
@@ -157,7 +162,7 @@ def sole_worker(url: str | URL) -> Iterator[bool]:
 
 
 def holds_study(storage: BaseStorage, name: str) -> bool:
-    """Whether the storage holds a study of that name."""
+    """Whether the storage contains a study of that name."""
     try:
         storage.get_study_id_from_name(name)
     except KeyError:
@@ -166,14 +171,14 @@ def holds_study(storage: BaseStorage, name: str) -> bool:
 
 
 def same_database(first: str | None, second: str | None) -> bool:
-    """Whether two URLs may lead to one database: only host, user or password differ.
+    """Whether two URLs may refer to one database, since only host, user or password differ.
 
-    A tunnel has another host and port than the server behind it.
+    For example, a tunnel has a different host and port than the server behind it.
     """
     if first is None or second is None:
         return False
     if kind_of(first) in ("sqlite", "journal"):
-        # Older folders have paths relative to the folder in which the run began.
+        # Older output folders have paths relative to the folder in which the run began.
         return whole_url(first) == whole_url(second)
     names = {
         (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (first, second)
@@ -184,8 +189,8 @@ def same_database(first: str | None, second: str | None) -> bool:
 # -- databases -----------------------------------------------------------------------------------
 
 
-def _open_with_others(url: URL, password: str | None) -> RDBStorage:
-    """Open a database, also while another process creates its tables."""
+def _open_with_retries(url: URL, password: str | None) -> RDBStorage:
+    """Open a database; retry while another process creates its tables."""
     for pause in (0.5, 1.0, 2.0, 4.0):
         try:
             return _open_database(url, password)
@@ -198,18 +203,21 @@ def _open_with_others(url: URL, password: str | None) -> RDBStorage:
 
 def _open_database(url: URL, password: str | None) -> RDBStorage:
     kind, file = kind_of(url), storage_file(url)
-    # Not in the URL: Optuna and SQLAlchemy could show it.
-    connect = {**_CONNECT.get(kind, {}), **({} if password is None else {"password": password})}
+    # The password is not put in the URL, which Optuna and SQLAlchemy could show.
+    connect = {
+        **_CONNECT_OPTIONS.get(kind, {}),
+        **({} if password is None else {"password": password}),
+    }
     engine: dict[str, Any] = {"connect_args": connect}
     if kind != "sqlite":
-        # A connection that a restart has closed is replaced before it is used.
+        # A connection that a restart of the server has closed is replaced before it is used.
         engine["pool_pre_ping"] = True
-        # The heartbeats' connection is closed after each of them: servers allow some 100 in all.
+        # The heartbeats' connection is closed after each use: servers allow about 100 in all.
         engine |= {"pool_size": 1, "max_overflow": 4}
-    if kind in _LIMIT:
+    if kind in _LIMIT_STATEMENTS:
         engine["pool_events"] = [(functools.partial(_limit_standstill, kind), "connect")]
     if file is not None:
-        # Optuna takes text only, and SQLAlchemy 2.0 has none for a path with a question mark.
+        # Optuna takes URLs as text, and SQLAlchemy 2.0 has none for a path with a question mark.
         connect |= url.get_dialect()().create_connect_args(url)[1]
         engine = {"creator": functools.partial(sqlite3.connect, file.absolute(), **connect)}
         url = URL.create("sqlite", database=file.name)
@@ -225,15 +233,15 @@ def _open_database(url: URL, password: str | None) -> RDBStorage:
 
 
 def _limit_standstill(kind: str, connection: Any, record: object) -> None:
-    """Limit idle transactions: a worker that is paused with a lock must not block the others."""
-    # MySQL, other than MariaDB, does not know this limit.
+    """Limit idle transactions, so that a worker that is paused with a lock cannot block others."""
+    # MySQL, unlike MariaDB, does not have this limit.
     with contextlib.suppress(Exception), contextlib.closing(connection.cursor()) as cursor:
-        cursor.execute(_LIMIT[kind].format(STANDSTILL))
+        cursor.execute(_LIMIT_STATEMENTS[kind].format(STANDSTILL))
     connection.commit()
 
 
 def _widen_texts(engine: sqlalchemy.Engine) -> None:
-    """Widen MySQL's TEXT columns of 64 kB: the curves of a long training are longer."""
+    """Widen MySQL's TEXT columns of 64 kB, since the curves of a long training are longer."""
     narrow = sqlalchemy.text(
         "SELECT table_name, column_name FROM information_schema.columns WHERE "
         "table_schema = DATABASE() AND column_name = 'value_json' AND data_type = 'text'"
@@ -247,13 +255,13 @@ def _widen_texts(engine: sqlalchemy.Engine) -> None:
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _why_not_opened(url: str | URL, password: str | None, error: Exception) -> str:
-    """Return why a storage cannot be opened, without its password."""
+def _opening_error(url: str | URL, password: str | None, error: Exception) -> str:
+    """Return the message why a storage cannot be opened, without its password."""
     kind = kind_of(url)
     message = f"the storage {kind}://... cannot be opened: "
     if isinstance(error, ImportError):
         return message + ("its driver is not installed; " + _DRIVERS.get(kind, "install it."))
-    words = reason(error)
-    if re.search(r"password|access denied", words, re.IGNORECASE):
-        words += f"; the password is taken from the environment variable {PASSWORD_VARIABLE}"
-    return message + (words.replace(password, "***") if password else words)
+    explanation = reason(error)
+    if re.search(r"password|access denied", explanation, re.IGNORECASE):
+        explanation += f"; the password is taken from the environment variable {PASSWORD_VARIABLE}"
+    return message + (explanation.replace(password, "***") if password else explanation)

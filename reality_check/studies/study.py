@@ -1,11 +1,10 @@
-"""One Optuna study with a fixed number of trials, which any number of workers share.
+"""An Optuna study with a fixed number of trials, which any number of workers share.
 
 Every stage of a method (search, reproductions, final) is one study. Each attempt at trial ``k`` is
-an Optuna trial that carries ``k``, its index. An index is taken while it has a live attempt
-(waiting, running or complete); of several live attempts the earliest keeps it and the others stand
-down. So the stage ends with exactly one complete attempt per trial, whatever happens to the
-workers: the trial of a lost worker has no live attempt any more, and is enqueued again with the
-same parameters.
+an Optuna trial with ``k`` as its index. An index is taken while it has a live attempt (waiting,
+running or complete); of several live attempts, the earliest keeps it and the others stand down. So
+the stage ends with exactly one complete attempt per trial, whatever happens to the workers: the
+trial of a lost worker no longer has a live attempt, and is enqueued again with the same parameters.
 """
 
 from __future__ import annotations
@@ -52,41 +51,42 @@ from reality_check.utils.processes import is_alive, this_process
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
-#: Seconds after which a trial that no worker has signed is lost (killed between two statements).
-#: Longer than a signature takes on a busy machine: else workers take each other's trials away.
+#: Seconds after which a running trial without a worker's signature counts as lost, since its worker
+#: was killed between two statements. Signing may take a while on a busy machine, and with a shorter
+#: limit workers would take each other's trials away.
 UNSIGNED_GRACE = 60.0
-#: How often a trial is tried again after losing its worker.
+#: How often a trial is repeated after it has lost its worker.
 MAX_LOST = 3
 
-#: The searched parameters by dotted name, or a function that returns them, where that is slow.
+#: The searched parameters by dotted name, or a function that returns them if that is slow.
 Space = Mapping[str, Searched] | Callable[[], Mapping[str, Searched]]
 
 
 class DuplicateTrial(Exception):
-    """An earlier attempt holds this trial's index: this one stands down."""
+    """An earlier attempt has this trial's index, so this attempt stands down."""
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """The trials that a study is to hold.
+    """The trials that a study should have.
 
     Attributes:
-        name: of the study in its storage.
-        num_trials: how many trials it gets.
-        seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
-        space: what is searched, or was, where parameters are fixed. A study that was begun before
-            has its own.
-        sampler: see :data:`reality_check.config.protocol.SAMPLERS`.
-        startup_trials: random trials before the sampler starts to model; of more parameters, as
-            many as these.
-        seed_of_draws: of random draws, see :class:`IndexedSampler`; by default that of the study.
-        fixed: by trial index, the parameters to use instead of sampling; ``None`` where there are
-            none to use.
-        first: what the first trial uses instead of sampling.
+        name: the name of the study in its storage.
+        num_trials: the number of trials.
+        seed: the seed of the study; trial ``k`` draws from ``derive(seed, k)``.
+        space: the searched parameters, or, if parameters are fixed, those of the search before. A
+            study that was begun before keeps the space that it has recorded.
+        sampler: the sampler, see :data:`reality_check.config.protocol.SAMPLERS`.
+        startup_trials: the number of random trials before the sampler starts to model; at least
+            the number of parameters.
+        draw_seed: the seed of random draws, see :class:`IndexedSampler`; by default ``seed``.
+        fixed: the parameters to use instead of sampling, by trial index; an entry is ``None`` if
+            there are no parameters for that trial.
+        first: the parameters that the first trial uses instead of sampling.
         sampler_arguments: further arguments of the sampler.
-        made_of: by trial index, plain data outside of this study that an attempt depends on; an
-            attempt that was made of other data does not count any more. ``None``: all count, since
-            they are of a pack.
+        made_of: data outside of this study that an attempt depends on, by trial index. Attempts
+            that were made of other data no longer count. ``None`` if all attempts count, since
+            they come from a pack.
     """
 
     name: str
@@ -95,7 +95,7 @@ class StudyPlan:
     space: Space = field(default_factory=dict)
     sampler: str = "random"
     startup_trials: int = 1
-    seed_of_draws: int | None = None
+    draw_seed: int | None = None
     fixed: Sequence[Mapping[str, Any] | None] | None = None
     first: Mapping[str, Any] | None = None
     sampler_arguments: Mapping[str, Any] | None = None
@@ -112,9 +112,9 @@ class Study:
         self._storage = storage
         self._unsigned = HeartbeatMonitor()
         self._complete: dict[int, StoredTrial] = {}
-        self._lost_race = 0  # number of this worker's last trial, if its index was taken
-        self._made_of = json.loads(json.dumps(plan.made_of))  # as the storage has it
-        if not holds_study(storage, name):  # to create one is a write, which may have to wait
+        self._lost_race = 0  # number of this worker's last attempt, if another had its index
+        self._made_of = json.loads(json.dumps(plan.made_of))  # in the form that the storage returns
+        if not holds_study(storage, name):  # creating it is a write, which may have to wait
             optuna.create_study(
                 study_name=name, storage=storage, direction="maximize", load_if_exists=True
             )
@@ -132,7 +132,7 @@ class Study:
             plan.sampler,
             startup_trials,
             plan.seed,
-            plan.seed if plan.seed_of_draws is None else plan.seed_of_draws,
+            plan.seed if plan.draw_seed is None else plan.draw_seed,
             arguments,
             sorted(self.space),
         )
@@ -145,7 +145,7 @@ class Study:
             self.set_attribute("about", about | describe_environment())
 
     def params_of(self, index: int) -> dict[str, Any] | None:
-        """Return the fixed parameters of a trial; ``None`` if it has none."""
+        """Return the fixed parameters of a trial, or ``None`` if it has none."""
         fixed = None if self._plan.fixed is None else self._plan.fixed[index]
         return None if fixed is None else dict(fixed)
 
@@ -154,18 +154,18 @@ class Study:
         self.study.set_user_attr(key, value)
 
     def attribute(self, key: str) -> Any:
-        """Return data stored by :meth:`set_attribute`; ``None`` if there is none."""
+        """Return data stored by :meth:`set_attribute`, or ``None`` if there is none."""
         return self.study.user_attrs.get(key)
 
     def about(self) -> dict[str, Any]:
-        """Return the sampler, its arguments, the search space, and the first versions."""
+        """Return what was recorded at first: sampler, arguments, search space and versions."""
         return dict(self.attribute("about"))
 
     def check_version(self) -> None:
-        """Make sure that a search with a model runs with the Optuna with which it began.
+        """Make sure that a search with a model uses the version of Optuna with which it began.
 
         Raises:
-            UsageError: another version is installed, which draws other trials.
+            UsageError: another version is installed, which would draw different trials.
         """
         about = self.about()
         began = split_versions(about["versions"]).get("optuna")
@@ -177,7 +177,7 @@ class Study:
             )
 
     def trials(self) -> list[StoredTrial]:
-        """Return all attempts, by number."""
+        """Return all attempts in the order of their numbers."""
         trials = self.study.get_trials(deepcopy=False)
         return [StoredTrial.of(trial, self._made_of) for trial in trials]
 
@@ -188,19 +188,19 @@ class Study:
         return dict(self._complete)
 
     def is_complete(self) -> bool:
-        """Whether every trial has its complete attempt."""
+        """Whether every trial has a complete attempt."""
         return len(self.complete()) == self.num_trials
 
     def best(self) -> StoredTrial | None:
-        """Return the best complete trial; ``None`` if all diverged."""
+        """Return the best complete trial, or ``None`` if all diverged or none is complete."""
         return best_trial(self.complete())
 
     def ranked(self) -> list[StoredTrial]:
-        """Return the complete trials that did not diverge, best first; of equals, the earlier."""
+        """Return the complete trials that did not diverge, best first (:func:`ranked_trials`)."""
         return ranked_trials(self.complete())
 
     def failure(self) -> dict[str, Any] | None:
-        """Return the exception that stopped the study, if any."""
+        """Return the recorded exception that stopped the study, or ``None``."""
         return self.attribute("failure")
 
     def clear_failures(self) -> None:
@@ -214,16 +214,16 @@ class Study:
     def work_once(self, work: Work, about: Mapping[str, Any] | None = None) -> bool:
         """Claim a trial and run it.
 
-        The attempt keeps its seconds, however it ends; if its worker is lost, those up to the last
-        heartbeat.
+        The duration of the attempt is recorded however it ends; if the worker is lost, up to its
+        last heartbeat.
 
         Args:
-            work: runs the trial. Its exceptions stop the study.
-            about: attributes of :class:`StoredTrial` that the attempt has from the start.
+            work: runs the trial. An exception stops the study.
+            about: attributes of :class:`StoredTrial` that are recorded at the start.
 
         Returns:
-            Whether there was a trial to claim. ``False`` means that all are complete or held by
-            other workers.
+            Whether there was a trial to claim. ``False`` means that all trials are complete or
+            claimed by other workers.
 
         Raises:
             WorkFailed: ``work`` raised, or a trial lost its worker too often.
@@ -231,14 +231,14 @@ class Study:
         if not self._offer_trial():
             return False
         failures: list[BaseException] = []
-        objective = functools.partial(self._do, work, about or {}, failures)
+        objective = functools.partial(self._run_claimed, work, about or {}, failures)
         try:
             self.study.optimize(objective, n_trials=1, catch=(DuplicateTrial,))
         except NothingWaits:
-            return True  # another worker took the trial that waited; there may be other trials
+            return True  # another worker took the waiting trial; there may be others
         except Exception as error:
             if failures:
-                # Not what came of it where the trial could not be ended.
+                # Raise the first failure, not an error that followed when the trial was ended.
                 raise failures[0] from failures[0].__cause__
             if was_taken_away(error):
                 logging.getLogger(__name__).warning(
@@ -248,14 +248,14 @@ class Study:
             raise
         return True
 
-    def _do(
+    def _run_claimed(
         self,
         work: Work,
         about: Mapping[str, Any],
         failures: list[BaseException],
         trial: optuna.Trial,
     ) -> float:
-        started = time.monotonic()  # the clock may be set meanwhile
+        started = time.monotonic()  # unlike the clock, this is never set back
         context = self._claim(trial)
         set_attributes(trial, **about)
         try:
@@ -265,8 +265,8 @@ class Study:
             set_attributes(trial, stopped=True, seconds=time.monotonic() - started)
             raise
         except Exception as error:
-            # First, since it tells whether the trial went to another worker meanwhile: what
-            # this one then misses (checkpoints, say) is no failure.
+            # This comes first, since it raises if the trial went to another worker; then errors of
+            # this one (such as missing checkpoints) are no failure.
             record_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
@@ -274,7 +274,7 @@ class Study:
         return result.value
 
     def release_lost(self) -> list[StoredTrial]:
-        """Fail the running trials of lost workers, which frees them; return all attempts."""
+        """Fail the running trials of lost workers to free their indices; return all attempts."""
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
@@ -282,32 +282,37 @@ class Study:
         stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
         lost = [t for t in running if t.number in stale or (t.worker and not is_alive(t.worker))]
         for trial in lost:
-            self._fail(trial)
+            self._fail_trial(trial)
         return self.trials() if lost else trials
 
     def release_all(self, only_started_by_run: bool = False) -> None:
-        """Fail all running trials, whose workers are gone.
+        """Fail all running trials, since their workers are gone.
 
         Args:
-            only_started_by_run: whether to fail only those of workers that ``run`` had started.
+            only_started_by_run: whether to fail only trials of workers that ``run`` had started.
         """
         for trial in self.trials():
-            of_run = trial.worker is not None and trial.worker.get("of_run", False)
-            if trial.state == "running" and (of_run or not only_started_by_run):
-                self._fail(trial)
+            started_by_run = trial.worker is not None and trial.worker.get("of_run", False)
+            if trial.state == "running" and (started_by_run or not only_started_by_run):
+                self._fail_trial(trial)
 
     def tidy(self) -> None:
-        """End the other attempts of a complete stage."""
+        """If the study is complete, end the attempts that are still running or waiting."""
         if not self.is_complete():
             return
         for trial in self.trials():
             if trial.state in ("running", "waiting"):
                 with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
                     self._storage.set_trial_user_attr(trial.trial_id, "duplicate", True)
-                self._fail(trial)
+                self._fail_trial(trial)
 
     def record_failure(self, message: str, usage: bool) -> None:
-        """Record the exception that stops this stage, for all workers and for the user."""
+        """Record the exception that stops this study for all workers.
+
+        Args:
+            message: the message for the user.
+            usage: whether the user's input is the cause.
+        """
         self.set_attribute("failure", {"message": message, "usage": usage})
 
     # -- claiming -----------------------------------------------------------------------------
@@ -318,32 +323,34 @@ class Study:
         if any(trial.state == "waiting" for trial in trials):
             return True
         taken = {trial.trial_index for trial in trials if trial.holds_its_index}
-        every = [index for index in range(self.num_trials) if index not in taken]
-        if not every:
+        free_indices = [index for index in range(self.num_trials) if index not in taken]
+        if not free_indices:
             return False
-        free = self._choose(every, trials)
-        earlier = [trial for trial in trials if trial.trial_index == free and not trial.superseded]
+        chosen = self._choose_index(free_indices, trials)
+        earlier = [
+            trial for trial in trials if trial.trial_index == chosen and not trial.superseded
+        ]
         forgiven = self.attribute("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
             message = (
-                f"trial {free}: its worker was lost {lost} times, each time without a word: "
+                f"trial {chosen}: its worker was lost {lost} times, each time without a word: "
                 "killed, most likely for lack of memory (allow more, or use fewer workers, "
                 "smaller batches), or crashed, which logs/ in the output folder would show"
             )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")
         self.study.enqueue_trial(
-            self._known_params(free, earlier), user_attrs={"trial_index": free}
+            self._known_params(chosen, earlier), user_attrs={"trial_index": chosen}
         )
         return True
 
-    def _choose(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
+    def _choose_index(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
         """Choose one of the free indices.
 
-        One worker takes them in order, also after another one that was lost. Of many, those that
-        raced for one index have trials of different numbers, and so race for others next; all
-        the others spread by chance.
+        A single worker takes them in order. Several workers choose at random. Workers that have
+        just lost a race for an index choose by the numbers of their attempts, which differ, so that
+        they do not race for the same index again.
         """
         if self._lost_race:
             return free[self._lost_race % len(free)]
@@ -351,20 +358,24 @@ class Study:
         return random.SystemRandom().choice(free) if running > 1 else free[0]
 
     def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
-        """Return the parameters that a trial uses instead of sampling, such as earlier draws."""
+        """Return the parameters that a trial uses instead of sampling, such as an earlier draw."""
         if self._plan.fixed is not None:
             return self.params_of(index) or {}
-        whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
-        if whole:
-            return dict(whole[-1])
+        complete_draws = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
+        if complete_draws:
+            return dict(complete_draws[-1])
         return dict(self._plan.first or {}) if index == 0 else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
-        """Sign a trial, after which no earlier attempt may hold its index."""
+        """Sign a trial, and make sure that no earlier attempt has its index.
+
+        Raises:
+            DuplicateTrial: an earlier attempt has it.
+        """
         set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
         if index is not None and index >= self.num_trials:
-            # This worker was paused, and meanwhile the experiment has grown.
+            # This worker was paused, and the experiment has grown in the meantime.
             set_attributes(trial, duplicate=True)
             raise DuplicateTrial
         for other in self.trials():
@@ -385,7 +396,7 @@ class Study:
         return TrialContext(index, params, self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
-        """Return the lease of a trial; without heartbeats it never ends."""
+        """Return the lease of a trial, which never ends if the storage has no heartbeats."""
         grace = getattr(self._storage, "grace_period", None)
 
         def is_running() -> bool:
@@ -393,7 +404,7 @@ class Study:
 
         return Lease(is_running, math.inf if grace is None else grace / 2)
 
-    def _fail(self, trial: StoredTrial) -> None:
+    def _fail_trial(self, trial: StoredTrial) -> None:
         try:
             self._storage.set_trial_state_values(trial.trial_id, TrialState.FAIL)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""An attempt at a trial in the storage, with the names of its attributes."""
+"""Attempts at trials in the storage, with the attributes that they have there."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ _STATES: dict[TrialState, State] = {
 
 @dataclass(frozen=True)
 class StoredTrial:
-    """A trial of Optuna, with the attributes that our workers recorded.
+    """An attempt at a trial: a trial of Optuna, with the attributes that workers recorded.
 
     Attributes:
-        number: of the attempt, from 0 on, in the order in which they were made.
-        trial_id: Optuna's own key.
-        state: Optuna's state.
-        value: what was maximised, once it is complete.
-        params: what was drawn.
-        started: when its worker began it.
-        ended: when it ended.
+        number: the number of the attempt within the study, counted from 0.
+        trial_id: Optuna's key of the trial.
+        state: the state of the trial.
+        value: the maximised value; ``None`` unless the trial is complete.
+        params: the parameters that were drawn.
+        started: the time when the worker began it.
+        ended: the time when it ended.
         trial_index: which of the study's trials it is an attempt at.
-        worker: the process that signed it.
-        device: what it runs on.
-        gpu: kind of GPU, its driver and libraries.
-        gpu_settings: the GPU settings of its training, and those that were impossible.
-        processes: how many processes train it at a time.
-        seconds: how long it took, or up to its last heartbeat.
-        duplicate: whether another attempt holds its index.
+        worker: the process that runs it; ``None`` before it has signed the trial.
+        device: the device on which it runs.
+        gpu: the kind of GPU, with its driver and libraries.
+        gpu_settings: the GPU settings of its training, and those that could not be used.
+        processes: the number of processes that train it at a time.
+        seconds: its duration, or that up to its last heartbeat.
+        duplicate: whether another attempt has its index.
         stopped: whether its worker was asked to stop.
         error: the exception that ended it.
-        diverged: why it counts as 0.
-        fold_values: of a trial with folds: the validation score of each,
-        fold_epochs: its best epoch,
-        follow_up_epochs: those of them in the second phase,
-        epochs_spent: all epochs trained,
-        cut_short: the phases that ended at their best epoch because none more was allowed,
-        curves: (step, MAP@R) of each evaluation.
-        scores: of a reproduction: its metrics by category.
-        epochs: of a final run: what it trained for.
-        made_of: what it depends on in other studies and in values that may grow.
-        superseded: whether ``made_of`` has changed since, so that it does not count any more.
+        diverged: why the training diverged; ``None`` if it did not.
+        fold_values: the validation score of each fold, for a trial with folds.
+        fold_epochs: the best epoch of each fold.
+        follow_up_epochs: how many of these epochs were in the second phase, for each fold.
+        epochs_spent: the number of all epochs trained, for each fold.
+        cut_short: the phases whose best epoch was the last one allowed, for each fold.
+        curves: pairs of step and validation score of every evaluation, for each fold.
+        scores: the metrics by category, for a reproduction.
+        epochs: the number of epochs trained, for a final run.
+        made_of: the results of other studies, and the values that may grow, that it depends on.
+        superseded: whether ``made_of`` has changed since then, so that it no longer counts.
     """
 
     number: int
@@ -95,10 +95,11 @@ class StoredTrial:
         """Read a trial of Optuna.
 
         Args:
-            made_of: by trial index, what a trial would depend on now.
+            trial: the trial.
+            made_of: the data that trials would depend on now, by trial index.
 
         Raises:
-            UsageError: an older version wrote it, which kept all scores in one attribute.
+            UsageError: an older version wrote the trial, with all scores in one attribute.
         """
         if "scores" in trial.user_attrs:
             raise UsageError(
@@ -108,8 +109,12 @@ class StoredTrial:
             )
         recorded = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
         state = _STATES[trial.state]
-        made, index = recorded.get("made_of"), recorded.get("trial_index") or 0
-        is_current = made is None or made_of is None or [*made_of[index : index + 1]] == [made]
+        recorded_made_of, index = recorded.get("made_of"), recorded.get("trial_index") or 0
+        is_current = (
+            recorded_made_of is None
+            or made_of is None
+            or [*made_of[index : index + 1]] == [recorded_made_of]
+        )
         return cls(
             number=trial.number,
             trial_id=trial._trial_id,
@@ -118,60 +123,60 @@ class StoredTrial:
             params=trial.params,
             started=trial.datetime_start,
             ended=trial.datetime_complete,
-            scores=_nested(trial.user_attrs),
+            scores=_nested_scores(trial.user_attrs),
             superseded=not is_current,
             **recorded,
         )
 
     @property
     def holds_its_index(self) -> bool:
-        """Whether no other attempt at the same trial may begin."""
+        """Whether the attempt prevents others at the same trial."""
         return self.state != "failed" and not self.superseded
 
     @property
     def was_abandoned(self) -> bool:
-        """Whether it failed without a reason: its worker was killed, or its heartbeat stopped."""
+        """Whether the attempt failed without a recorded reason, so that its worker was lost."""
         spoke = self.error is not None or self.duplicate or self.stopped
         return self.state == "failed" and not spoke
 
     @property
     def hours(self) -> float:
-        """Hours of its processes or GPUs, up to the last heartbeat if it has not ended."""
+        """Hours of all its processes or GPUs, up to the last heartbeat if it has not ended."""
         return (self.seconds or 0.0) * self.processes / 3600
 
     @property
     def device_kind(self) -> str:
-        """``cuda``, ``cpu``, ... or ``unknown``."""
+        """The kind of device, such as ``cuda`` or ``cpu``; ``unknown`` if it is not recorded."""
         return (self.device or "unknown").partition(":")[0]
 
 
-#: What the name of a score begins with, as an attribute of a trial.
-_SCORE = "score/"
-_OF_OPTUNA = {"number", "trial_id", "state", "value", "params", "started", "ended"}
-_COMPUTED = {*_OF_OPTUNA, "superseded"}
-_ATTRIBUTES = {field.name for field in dataclasses.fields(StoredTrial)} - _COMPUTED
+#: Prefix of the attributes that contain scores.
+_SCORE_PREFIX = "score/"
+_OPTUNA_FIELDS = {"number", "trial_id", "state", "value", "params", "started", "ended"}
+_COMPUTED_FIELDS = {*_OPTUNA_FIELDS, "superseded"}
+_ATTRIBUTES = {field.name for field in dataclasses.fields(StoredTrial)} - _COMPUTED_FIELDS
 
 
 def set_attributes(trial: Any, **attributes: Any) -> None:
-    """Write attributes of a running trial of Optuna."""
+    """Write attributes of :class:`StoredTrial` into a running trial of Optuna."""
     for key, value in attributes.items():
         if key not in _ATTRIBUTES:
             raise TypeError(f"a trial has no attribute {key!r}")
         if key == "scores":
-            # One attribute each, as Optuna's own tools can sort trials by.
+            # Each score is one attribute, so that Optuna's tools can sort trials by it.
             for category, metrics in value.items():
                 for metric, score in metrics.items():
-                    trial.set_user_attr(f"{_SCORE}{category}/{metric}", score)
+                    trial.set_user_attr(f"{_SCORE_PREFIX}{category}/{metric}", score)
         else:
             trial.set_user_attr(key, value)
 
 
-def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
-    """Return the scores that :func:`set_attributes` wrote; ``None`` without any."""
+def _nested_scores(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
+    """Return the scores that :func:`set_attributes` wrote, or ``None`` if there are none."""
     scores: dict[str, dict[str, float]] = {}
     for name, value in attributes.items():
-        if name.startswith(_SCORE):
-            category, _, metric = name.removeprefix(_SCORE).partition("/")
+        if name.startswith(_SCORE_PREFIX):
+            category, _, metric = name.removeprefix(_SCORE_PREFIX).partition("/")
             scores.setdefault(category, {})[metric] = value
     return scores or None
 
@@ -180,7 +185,7 @@ def record_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
     """Record why a trial ends, if the storage allows it.
 
     Raises:
-        Exception: Optuna's, if another worker has ended it (see :func:`was_taken_away`).
+        Exception: another worker has ended the trial (see :func:`was_taken_away`).
     """
     try:
         set_attributes(trial, error=f"{type(error).__name__}: {error}", seconds=seconds)
@@ -195,7 +200,7 @@ def was_taken_away(error: BaseException) -> bool:
     if isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
         return True
     if isinstance(error, AssertionError) and error.__context__ is not None:
-        # Optuna's own assertion while it logs the refused trial hides the refusal.
+        # The refusal is hidden by an assertion that Optuna raises while it logs the trial.
         return was_taken_away(error.__context__)
     return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)
 
@@ -205,11 +210,12 @@ class TrialContext:
     """A trial that this worker has claimed.
 
     Attributes:
-        trial_index: its number within the study.
-        params: what to train with; ``None`` for a search without a sound trial to retrain.
-        renew_lease: to be called before files of the trial are touched; returns until when (by
-            ``time.monotonic``) it need not be called again, and raises ``LeaseLost`` when the trial
-            went to another worker, because this one's heartbeat had stopped.
+        trial_index: the index of the trial within the study.
+        params: the parameters to train with; ``None`` if every trial of the search diverged, so
+            that there is none to retrain.
+        renew_lease: to be called before files of the trial are touched. It returns the time (by
+            ``time.monotonic``) until which it need not be called again, and raises ``LeaseLost``
+            if the trial went to another worker because this one's heartbeat had stopped.
     """
 
     trial_index: int
@@ -222,8 +228,8 @@ class TrialResult:
     """The result of a trial.
 
     Attributes:
-        value: to be maximised.
-        attributes: attributes of :class:`StoredTrial`.
+        value: the value to maximise.
+        attributes: attributes of :class:`StoredTrial` to record.
     """
 
     value: float
@@ -231,7 +237,7 @@ class TrialResult:
 
 
 def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[int, StoredTrial]:
-    """Return the complete attempts by trial index, below ``num_trials``."""
+    """Return the complete attempts by trial index, for indices below ``num_trials``."""
     complete: dict[int, StoredTrial] = {}
     for trial in trials:
         index = trial.trial_index
@@ -243,12 +249,12 @@ def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[in
 
 
 def best_trial(trials: Mapping[int, StoredTrial]) -> StoredTrial | None:
-    """Return the trial with the highest value; ``None`` if all diverged, or there is none."""
+    """Return the trial with the highest value, or ``None`` if all diverged or there is none."""
     return next(iter(ranked_trials(trials)), None)
 
 
 def ranked_trials(trials: Mapping[int, StoredTrial]) -> list[StoredTrial]:
-    """Return the trials that did not diverge, best first; of equals, the earlier."""
+    """Return the trials that did not diverge, best first; equal ones in order of their index."""
     sound = [trial for trial in trials.values() if trial.diverged is None]
     return sorted(sound, key=lambda trial: -(trial.value or 0.0))
 

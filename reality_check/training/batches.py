@@ -1,4 +1,4 @@
-"""Augmented training batches, which depend on the seed only, also after a stop."""
+"""Augmented training batches, which depend on the seed only, even if the training was resumed."""
 
 from __future__ import annotations
 
@@ -53,25 +53,25 @@ class Batches:
     def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the next ``count`` batches: the images of this process, and the labels of all.
 
-        Nothing is drawn beyond ``count``, so a checkpoint after it holds the whole state.
+        No batch is drawn in advance, so a checkpoint after the last one contains the whole state.
         """
-        several = self._pipeline.batches_at_once(self._size)
-        for done in range(0, count, several):
-            images, labels = self._take_together(min(several, count - done))
+        batches_at_once = self._pipeline.batches_at_once(self._size)
+        for done in range(0, count, batches_at_once):
+            images, labels = self._take_together(min(batches_at_once, count - done))
             yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
 
     def _take_together(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return several batches at once, which is as fast as one where operations are small.
+        """Return several batches at once, which takes no longer than one if operations are small.
 
         Returns:
             The images of this process, (count x B, C, H, W), and all labels, (count, N).
         """
         rows = np.stack([self._sampler.next_batch() for _ in range(count)])
         numbers = self._augmentation.draw(rows.size, self._generator).reshape(*rows.shape, -1)
-        part = self._strategy.local_batch_slice(rows.shape[1])
-        own, drawn = rows[:, part], numbers[:, part]
-        flat = drawn.reshape(own.size, drawn.shape[2])
-        images = self._pipeline.training_batch(own.reshape(-1), flat)
+        local_slice = self._strategy.local_batch_slice(rows.shape[1])
+        local_rows, local_numbers = rows[:, local_slice], numbers[:, local_slice]
+        flat_numbers = local_numbers.reshape(local_rows.size, local_numbers.shape[2])
+        images = self._pipeline.training_batch(local_rows.reshape(-1), flat_numbers)
         labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
         return images, labels
 
@@ -85,7 +85,7 @@ class Batches:
                 part.classes_per_step = self._sampler.classes_per_batch
 
     def evaluation_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
-        """Return training samples as evaluation sees them, in order."""
+        """Return the training samples in ``rows``, preprocessed as in an evaluation, in batches."""
         return self._pipeline.evaluation_batches(rows)
 
     def state_dict(self) -> dict[str, Any]:
@@ -93,6 +93,6 @@ class Batches:
         return {"sampler": self._sampler.state_dict(), "generator": self._generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """Restore a state that :meth:`state_dict` returned."""
         self._sampler.load_state_dict(state["sampler"])
         self._generator.set_state(state["generator"])

@@ -1,8 +1,8 @@
-"""Loss and gradients by a CUDA graph: the operations of a step, recorded once and started as one.
+"""Loss and gradients by a CUDA graph: operations are recorded once, and then launched together.
 
-A graph repeats what was recorded, with the same memory and the same numbers of Python. A step that
-waits, uploads something, or changes anything but tensors in place would be repeated wrongly without
-an error. So a graph is used only if the first steps, taken both ways, agree.
+A graph repeats what was recorded, with the same memory and the same Python numbers. A step that
+waits for the GPU, uploads something, or changes anything but tensors in place would be repeated
+wrongly without an error. So a graph is used only if it agrees with plain steps at first.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from reality_check.training.plain_attributes import PlainAttributes
 from reality_check.utils.text import one_line
 
-#: Plain steps before the recording; the last of them is watched.
+#: Number of plain steps before the recording; the last of them is watched.
 WARM_UP = 3
-#: Steps that are then taken both ways.
+#: Number of steps after the recording that are computed both by the graph and plainly.
 CHECKS = 2
 
 _log = logging.getLogger(__name__)
@@ -34,17 +34,17 @@ Compute = Callable[[Tensor, Tensor], Tensor]
 
 
 class CapturedStep:
-    """A step that is recorded, and repeated for batches of the same shape.
+    """A training step that is recorded, and repeated for batches of the same shape.
 
     Args:
-        compute: takes images and labels, sets the gradients, and returns the loss's value.
-        parts: modules with parameters, buffers and attributes, by name; None is left out.
-        device: a GPU.
-        tolerance: the largest difference allowed between both ways, relative to the norm of each
-            part's gradient.
+        compute: a function of images and labels that sets the gradients and returns the loss.
+        parts: the modules that take part in the step, by name; ``None`` is left out.
+        device: the GPU.
+        tolerance: the largest difference allowed between the graph and a plain step, relative to
+            the norm of each part's gradient.
 
     Attributes:
-        why_not: why steps are plain ones; ``None`` while a graph is used or still possible.
+        why_not: why no graph is used, or ``None`` while one is used or still possible.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class CapturedStep:
         self.forget()
 
     def forget(self) -> None:
-        """Record again: what Python knows of the step, such as a value of the loss, has changed."""
+        """Drop the graph, since a Python value of the step has changed, such as one of the loss."""
         self._graph: Any = None
         self._gradients: list[tuple[nn.Parameter, Tensor]] = []
         self._seen, self._checks = 0, 0
@@ -73,24 +73,24 @@ class CapturedStep:
         _log_once(why)
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Set the gradients, and return the loss's value."""
+        """Set the gradients, and return the value of the loss."""
         if self.why_not is None and self._graph is None:
             self._seen += 1
             if self._seen < WARM_UP:
-                return self._beside(images, labels)
+                return self._run_on_stream(images, labels)
             if self._seen == WARM_UP:
-                return self._watched(images, labels)
+                return self._run_watched(images, labels)
             self._record(images, labels)
         if self.why_not is not None:
             return self._compute(images, labels)
         if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
             return self._compute(images, labels)
         if self._checks < CHECKS:
-            return self._both_ways(images, labels)
-        return self._repeat(images, labels).clone()
+            return self._run_both_ways(images, labels)
+        return self._replay(images, labels).clone()
 
-    def _beside(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Take a step on the stream of the recording, which torch prepares by it."""
+    def _run_on_stream(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Take a plain step on the stream of the recording, which prepares torch for it."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
@@ -98,13 +98,13 @@ class CapturedStep:
         current.wait_stream(self._stream)
         return value
 
-    def _watched(self, images: Tensor, labels: Tensor) -> Tensor:
+    def _run_watched(self, images: Tensor, labels: Tensor) -> Tensor:
         """Take a plain step, and give up if a graph would repeat it wrongly."""
         attributes = PlainAttributes(self._parts, self._device)
-        numbers, tensors = _host_random_states(), dict(self._tensors())
+        random_states, tensors = _host_random_states(), dict(self._tensors())
         watch = _Watch()
-        with _waits() as waits, watch:
-            value = self._beside(images, labels)
+        with _record_sync_warnings() as sync_warnings, watch:
+            value = self._run_on_stream(images, labels)
         replaced = [name for name, tensor in self._tensors() if tensors.get(name) is not tensor]
         changed = [
             f"{part.rstrip('.')}.{name}"
@@ -112,11 +112,11 @@ class CapturedStep:
             for name in names
         ]
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
-        if waits:
+        if sync_warnings:
             self.give_up("the step waits for the GPU")
         elif watch.reasons:
             self.give_up(watch.reasons[0])
-        elif numbers != _host_random_states():
+        elif random_states != _host_random_states():
             self.give_up("the step draws random numbers on the host")
         elif changed or replaced:
             self.give_up(f"the step changes {[*changed, *replaced][0]}, which no graph does")
@@ -127,33 +127,33 @@ class CapturedStep:
     def _record(self, images: Tensor, labels: Tensor) -> None:
         self._images, self._labels = images.clone(), labels.clone()
         for parameter in self._parameters():
-            parameter.grad = None  # then the graph's own memory holds the gradients
-        numbers, graph = torch.cuda.get_rng_state(self._device), torch.cuda.CUDAGraph()
+            parameter.grad = None  # so that the gradients are in the graph's own memory
+        random_state, graph = torch.cuda.get_rng_state(self._device), torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self._stream):
                 self._value = self._compute(self._images, self._labels)
-        except Exception as error:  # of any kind: torch's own, the driver's, no memory
+        except Exception as error:  # from torch, the driver, or lack of memory
             self.give_up(f"it cannot be recorded: {one_line(error)}")
-            self._repair_random_numbers()
-            torch.cuda.set_rng_state(numbers, self._device)
+            self._repair_random_state()
+            torch.cuda.set_rng_state(random_state, self._device)
             for parameter in self._parameters():
                 parameter.grad = None
         else:
             self._graph = graph
             self._gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
 
-    def _repair_random_numbers(self) -> None:
-        """Restore random numbers, which some versions of torch refuse after a failed recording."""
+    def _repair_random_state(self) -> None:
+        """Make random numbers work again, which some torch versions refuse after a failure."""
         try:
             torch.rand(1, device=self._device)
         except RuntimeError:
             with contextlib.suppress(RuntimeError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it is empty
+                warnings.simplefilter("ignore")  # torch warns that the graph is empty
                 with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._stream):
                     pass
             torch.rand(1, device=self._device)
 
-    def _repeat(self, images: Tensor, labels: Tensor) -> Tensor:
+    def _replay(self, images: Tensor, labels: Tensor) -> Tensor:
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._graph.replay()
@@ -161,18 +161,21 @@ class CapturedStep:
             parameter.grad = gradient
         return self._value
 
-    def _both_ways(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Take a step by the graph and, from the same state, a plain one, whose result stays."""
+    def _run_both_ways(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Take a step by the graph and then a plain step from the same state, and compare them.
+
+        The result of the plain step is kept.
+        """
         buffers = [b for part in self._parts.values() for b in part.buffers()]
-        before, numbers = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
-        repeated = self._outcome(self._repeat(images, labels))
+        before, random_state = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
+        repeated = self._copy_outcome(self._replay(images, labels))
         for buffer, value in zip(buffers, before, strict=True):
             buffer.copy_(value)
-        torch.cuda.set_rng_state(numbers, self._device)
+        torch.cuda.set_rng_state(random_state, self._device)
         value = self._compute(images, labels)
-        expected = self._outcome(value)
+        expected = self._copy_outcome(value)
         if not all(bool(torch.isfinite(t).all()) for ts in expected.values() for t in ts):
-            return value  # a scale of float16 may still be too large; a later step is compared
+            return value  # the float16 scale may still be too large; compare a later step
         self._checks += 1
         for name, tensors in expected.items():
             difference = _relative_difference(repeated[name], tensors)
@@ -181,7 +184,7 @@ class CapturedStep:
                 break
         return value
 
-    def _outcome(self, value: Tensor) -> dict[str, list[Tensor]]:
+    def _copy_outcome(self, value: Tensor) -> dict[str, list[Tensor]]:
         """Return copies of all values that a step computes or changes."""
         outcome = {"loss's values": [value.clone()]}
         for name, part in self._parts.items():
@@ -202,14 +205,12 @@ class CapturedStep:
 
 @functools.cache
 def _log_once(why: str) -> None:
-    """Log a reason once in each worker, however many fold runs have it."""
+    """Log a reason once in each worker, even if several fold runs have it."""
     _log.warning("no CUDA graph, since %s; steps are plain ones", why)
 
 
 class _Watch(TorchDispatchMode):
-    """Collect the reasons why a graph would repeat the operations of a step wrongly.
-
-    A graph repeats them with the inputs of the recording.
+    """Finds operations that a graph would repeat wrongly, with the inputs of the recording.
 
     Attributes:
         reasons: a sentence for each such operation.
@@ -237,29 +238,29 @@ class _Watch(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _waits() -> Iterator[list[str]]:
-    """Collect warnings about waiting for the GPU; the list is complete at the end."""
-    waits: list[str] = []
+def _record_sync_warnings() -> Iterator[list[str]]:
+    """Collect warnings about waits for the GPU; the list is filled when the context exits."""
+    messages: list[str] = []
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
-            yield waits
+            yield messages
         finally:
             torch.cuda.set_sync_debug_mode(before)
             texts = (str(warning.message) for warning in caught)
-            waits += [text for text in texts if "called a synchronizing CUDA operation" in text]
+            messages += [text for text in texts if "called a synchronizing CUDA operation" in text]
 
 
 def _host_random_states() -> tuple[Any, ...]:
-    numpys: Any = np.random.get_state()
-    _, keys, *rest = numpys
+    numpy_state: Any = np.random.get_state()
+    _, keys, *rest = numpy_state
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
 def _relative_difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The norm of the difference, relative to that of what is expected."""
+    """Return the norm of ``actual - expected``, relative to the norm of ``expected``."""
     if len(actual) != len(expected):
         return math.inf
     squares, scale = 0.0, 0.0

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass
 class EarlyStopping:
-    """Stops when an evaluation comes more than ``patience`` epochs after the best one.
+    """Decides to stop when an evaluation comes more than ``patience`` epochs after the best one.
 
     Only evaluations count; a value must be strictly higher to be the new best, so ties keep the
     earlier epoch (protocol section 2).
 
     Args:
-        patience: in epochs; ``None`` never stops.
+        patience: the number of epochs to wait for a better value; ``None`` never stops.
     """
 
     patience: int | None

@@ -1,4 +1,4 @@
-"""Fits initial values to the training images before the first step."""
+"""Initial values that are fitted to the training images before the first step."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from reality_check.utils.spread import evenly_spread
 def fit_first_values(
     task: FoldTask, module: TrainingModule, samples: SampleSet, batches: Batches
 ) -> None:
-    """Fit the initial values that the model and the method ask for, in order.
+    """Fit the initial values that the model and the method ask for.
 
     Raises:
         UsageError: PCA cannot be fitted.
         Diverged: an embedding is not finite.
     """
-    embedder, wanted = task.model.embedder, task.settings.before_training
+    embedder, requested = task.model.embedder, task.settings.before_training
     network: Network = module.network
     if embedder is not None and embedder.init == "pca":
         rows = evenly_spread(len(samples), MOST_FITTED)
@@ -41,11 +41,11 @@ def fit_first_values(
             start_from_pca(layer, features)
         except ValueError as error:
             raise UsageError(f"embedder.init: pca: {error}") from None
-    if wanted.batch_statistics:
+    if requested.batch_statistics:
         module.train()
         for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
             module.see(images, labels)
-    if wanted.proxies == "class_means":
+    if requested.proxies == "class_means":
         rows = np.arange(len(samples))
         embeddings = require_finite(embed(network, network, batches.evaluation_batches(rows)))
         loss: Any = module.loss
@@ -55,9 +55,13 @@ def fit_first_values(
 def check_first_values(
     filled: FilledMethod, network: Network, loss: nn.Module, training: Training
 ) -> None:
-    """Make sure that the requested initial values can be fitted."""
-    wanted, name = filled.before_training, f"method {filled.name!r}: before_training"
-    if wanted.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
+    """Make sure that the requested initial values can be fitted.
+
+    Raises:
+        UsageError: one of them cannot.
+    """
+    requested, name = filled.before_training, f"method {filled.name!r}: before_training"
+    if requested.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(
             f"{name}.proxies: class_means needs a loss with set_proxies_to_class_means(embeddings, "
             f"labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
@@ -66,8 +70,10 @@ def check_first_values(
     parts = [network.head, network.embedder] + (
         [] if training.freeze_batchnorm else [network.trunk]
     )
-    fitted = any(isinstance(part, BATCH_NORM) for whole in parts for part in whole.modules())
-    if wanted.batch_statistics and not fitted and not keeps_statistics(loss):
+    has_batchnorm = any(
+        isinstance(module, BATCH_NORM) for part in parts for module in part.modules()
+    )
+    if requested.batch_statistics and not has_batchnorm and not keeps_statistics(loss):
         raise UsageError(
             f"{name}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
             "remove it, or write neck: batch_norm or training.freeze_batchnorm: false."

@@ -1,4 +1,4 @@
-"""The task of a training and its result, as plain data."""
+"""The task and the result of a fold run, as plain data."""
 
 from __future__ import annotations
 
@@ -22,17 +22,22 @@ class FoldTask:
     """The task of a fold run.
 
     Attributes:
-        network_seed: of the initial weights and the order of batches; the same for all methods.
-        loss_seed: of the initial parameters of the loss.
+        settings: the method with its sampled values.
+        model: the configuration of the network.
+        training: the configuration of the training.
         embedding_size: width of the embedding.
-        fixed_epochs: epochs of the first and second phase when there is no validation set
-            (the complete category); else ``None``.
+        network_seed: seed of the initial weights and of the order of batches, which is the same
+            for all methods.
+        loss_seed: seed of the initial parameters of the loss.
+        fixed_epochs: number of epochs of the first and of the second phase if there is no
+            validation set (the complete category); otherwise ``None``.
         keep_model: whether ``model.pt`` is written at the end.
-        selects_on: what the second set of images is. ``test``: the test classes, so that the epoch
-            with the best P@1 on them is kept, as papers did; reports say so. Only
-            ``TrialRunner._selecting_on_test`` makes such a task.
+        selects_on: which classes choose the best epoch. With ``test``, the epoch with the best
+            P@1 on the test classes is kept, as some papers did, and reports say so. Only
+            ``TrialRunner._train_selecting_on_test`` creates such a task.
         selects_by: the metric of the validation classes that chooses the epoch.
-        sign: -1 where its lowest value is the best: values are then minus the metric.
+        sign: -1 if the lowest value of that metric is the best, otherwise 1; the metric is
+            multiplied by it.
     """
 
     settings: FilledMethod
@@ -50,8 +55,9 @@ class FoldTask:
     def fingerprint(self) -> str:
         """Return the SHA-256 of all values that differ from their defaults.
 
-        A checkpoint of another task must not be continued. One of the same task must be, also on
-        another device, or after a class was renamed, or an option was added that it does not use.
+        Only a checkpoint with the same fingerprint is continued. So the fingerprint stays the same
+        on another device, after a class was renamed, and when an option was added that the task
+        does not use.
         """
         training = self.training.model_copy(update={"gpu": GpuSettings()})
         plain = _without_defaults(dataclasses.replace(self, training=training))
@@ -60,14 +66,14 @@ class FoldTask:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Return a task, or a part of it, as plain data."""
+    """Return a task, or a part of it, as plain data without options that have their defaults."""
     if isinstance(value, BaseModel):
         defaults = {
             name: option.get_default(call_default_factory=True)
             for name, option in type(value).model_fields.items()
             if not option.is_required()
         }
-        return _without_defaults(_changes(dict(value), defaults))
+        return _without_defaults(_non_defaults(dict(value), defaults))
     if dataclasses.is_dataclass(value):
         defaults = {
             option.name: option.default
@@ -75,8 +81,8 @@ def _without_defaults(value: Any) -> Any:
             else option.default_factory()
             for option in dataclasses.fields(value)
         }
-        given = {name: getattr(value, name) for name in defaults}
-        return _without_defaults(_changes(given, defaults))
+        values = {name: getattr(value, name) for name in defaults}
+        return _without_defaults(_non_defaults(values, defaults))
     if isinstance(value, Mapping):
         return {str(key): _without_defaults(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -84,10 +90,10 @@ def _without_defaults(value: Any) -> Any:
     return value
 
 
-def _changes(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+def _non_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
-        for name, value in given.items()
+        for name, value in values.items()
         if name not in defaults or value != defaults[name]
     }
 
@@ -97,16 +103,17 @@ class FoldResult:
     """The result of a fold run.
 
     Attributes:
-        value: best validation score over trained epochs, of the second phase where there is one,
-            times the task's ``sign`` (0 without validation; P@1 where the test classes select).
-        epoch: epochs of training of the best weights.
-        follow_up_epochs: those of them that belong to the second phase.
-        epochs_spent: all epochs trained, also those after the best.
-        cut_short: the phases that ended at their best epoch because none more was allowed.
-        seconds: wall time, training and evaluation.
+        value: the best validation score of a trained epoch, times the task's ``sign``; of the
+            second phase only, if there is one. 0 without validation; P@1 if the test classes
+            choose the epoch.
+        epoch: the number of epochs that the best weights were trained for.
+        follow_up_epochs: how many of those epochs belong to the second phase.
+        epochs_spent: the number of all epochs trained, including those after the best.
+        seconds: the wall time of training and evaluation.
         curve: one row per evaluation, see
             :class:`reality_check.training.fold_progress.FoldProgress`.
-        remarks: options that could not be used, which does not change the result.
+        cut_short: the phases whose best epoch was the last one that was allowed.
+        remarks: the options that could not be used, which does not change the result.
     """
 
     value: float

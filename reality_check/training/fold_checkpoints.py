@@ -1,6 +1,6 @@
-"""The checkpoints of a fold run: its latest two states, its best ones, and its result.
+"""The checkpoints of a fold run: its latest two states, its best states, and its result.
 
-A state is a mapping of ``task`` (its fingerprint), ``finished``, ``progress`` (see
+A state is a dictionary with ``task`` (a fingerprint), ``finished``, ``progress`` (see
 :class:`reality_check.training.fold_progress.FoldProgress`) and whatever else the trainer restores.
 """
 
@@ -18,14 +18,14 @@ from reality_check.utils import checkpoints
 from reality_check.utils.files import remove_leftovers
 from reality_check.utils.lease import LeaseCheck, no_lease
 
-#: Least time between two checkpoints, so that fast trainings do not wait for the disk.
+#: Minimum seconds between two checkpoints, so that fast trainings do not wait for the disk.
 CHECKPOINT_SECONDS = 30.0
-#: Files of a fold run: its last two checkpoints, and the network of a finished one.
+#: Files of a fold run: its last two checkpoints, and the network of a finished run.
 LATEST, PREVIOUS, MODEL = "latest.pt", "latest-previous.pt", "model.pt"
-#: Beside the network: the proxies of its loss, by their names in it.
+#: File beside the network with the proxies of the loss, by their names in its state.
 PROXIES = "proxies.pt"
 
-#: Fields of a result that are lists in files.
+#: Fields of a result that are tuples, and lists in files.
 _TUPLES = ("curve", "cut_short", "remarks")
 
 _log = logging.getLogger(__name__)
@@ -37,15 +37,15 @@ class FoldCheckpoints:
     """Reads and writes ``latest.pt``, ``latest-previous.pt``, ``best-*.pt`` and ``model.pt``.
 
     Args:
-        folder: of the fold run.
-        task: what is trained; checkpoints of other tasks do not count.
-        is_main: whether this process writes files, and not only reads them.
-        seconds: least time between two checkpoints (default: ``CHECKPOINT_SECONDS``).
-        renew_lease: called before files are touched; raises when another worker trains in the
-            folder by now.
+        folder: the folder of the fold run.
+        task: the task of the fold run; checkpoints of other tasks are ignored.
+        is_main: whether this process writes files, and does not only read them.
+        seconds: minimum seconds between two checkpoints (default: ``CHECKPOINT_SECONDS``).
+        renew_lease: called before files are touched; raises if another worker has taken over the
+            folder.
 
     Attributes:
-        best: the state with the best validation value so far; ``None`` before the first.
+        best: the state with the best validation value so far, or ``None`` before the first one.
     """
 
     def __init__(
@@ -62,15 +62,18 @@ class FoldCheckpoints:
         self._task = task
         self._is_main = is_main
         self._renew_lease = renew_lease
-        self._kept: set[Path] = set()  # the best states that checkpoints on disk refer to
+        self._kept: set[Path] = set()  # the best states that the checkpoints on disk refer to
         self._saved = time.monotonic()
 
     # -- reading ----------------------------------------------------------------------------
 
     def load(self) -> FoldResult | State | None:
-        """Load the result of a finished run, or the newest sound state of this task, or ``None``.
+        """Load the latest checkpoint of this task that is not damaged.
 
         The best state that it refers to becomes :attr:`best`.
+
+        Returns:
+            The result of a finished run, otherwise the latest state, or ``None`` without any.
         """
         if self._is_main:
             self._renew_lease()
@@ -81,7 +84,7 @@ class FoldCheckpoints:
                 if state is None:
                     continue
                 if state["task"] != self._task.fingerprint():
-                    # Left by other parameters, say before the studies were deleted.
+                    # Left by other parameters, for example before the studies were deleted.
                     self._remove(name)
                     continue
                 if state["finished"]:
@@ -97,13 +100,13 @@ class FoldCheckpoints:
                     self._kept = {path}
                 return state
             except (checkpoints.Damaged, FileNotFoundError) as error:
-                before = "the checkpoint before it" if name == LATEST else "the beginning"
-                _log.warning("%s; this training continues from %s", error, before)
+                fallback = "the checkpoint before it" if name == LATEST else "the beginning"
+                _log.warning("%s; this training continues from %s", error, fallback)
                 self._remove(name)
         return None
 
     def _best_paths(self, state: Mapping[str, Any]) -> set[Path]:
-        """Return the path of the best state that a state refers to; empty if there is none."""
+        """Return the path of the best state that a state refers to, as a set; empty if none."""
         best = state["progress"]["best"]
         return {self.folder / f"best-{best['phase']}-{best['epoch']}.pt"} if best else set()
 
@@ -116,15 +119,15 @@ class FoldCheckpoints:
             self._remove_best(self._kept)
 
     def save_if_due(self, make_state: Callable[[], State]) -> None:
-        """Save a state if the last one is old enough."""
+        """Save a state if enough time has passed since the last one."""
         if time.monotonic() - self._saved >= self.seconds and self._is_main:
             self.save(make_state())
 
     def save(self, state: State) -> None:
-        """Save the best state, then the current one; only then an older best is of no more use.
+        """Save the best state, then the current state, and only then delete older best states.
 
-        The checkpoint before stays with its best state: at most five states, counting the one
-        that is being written.
+        The previous checkpoint is kept with its best state: there are at most five states,
+        including the one that is being written.
         """
         self._renew_lease()
         keep = self._best_paths(state)
@@ -140,7 +143,7 @@ class FoldCheckpoints:
         self._saved = time.monotonic()
 
     def save_result(self, result: FoldResult, state: State) -> None:
-        """Write the result, and the parts of the state that the task keeps; delete the states."""
+        """Write the result and what the task keeps of the state; delete all checkpoints."""
         self._renew_lease()
         if self._task.keep_model:
             loss = state["loss"]
@@ -148,13 +151,13 @@ class FoldCheckpoints:
             checkpoints.save(self.folder / PROXIES, proxies)
             checkpoints.save(self.folder / MODEL, state["network"])
         plain = vars(result) | {key: list(getattr(result, key)) for key in _TUPLES}
-        done = {"finished": True, "task": self._task.fingerprint(), "result": plain}
-        checkpoints.save(self.folder / LATEST, done)
+        finished_state = {"finished": True, "task": self._task.fingerprint(), "result": plain}
+        checkpoints.save(self.folder / LATEST, finished_state)
         self._remove_best()
         (self.folder / PREVIOUS).unlink(missing_ok=True)
 
     def _remove(self, name: str) -> None:
-        """Delete a checkpoint, so that it never takes the place of the sound one before it."""
+        """Delete a checkpoint, so that it cannot replace the previous one, which may be sound."""
         if self._is_main:
             (self.folder / name).unlink(missing_ok=True)
 

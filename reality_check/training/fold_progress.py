@@ -1,4 +1,4 @@
-"""The progress of a fold run: its epochs and phases, its evaluations and the best of them."""
+"""The progress of a fold run: epochs, phases, evaluations, and the best evaluation."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from reality_check.training.fold import FoldResult, FoldTask
 
 @dataclass
 class Position:
-    """Where a fold run stands; all counts in epochs."""
+    """The position of a fold run; all counts are in epochs."""
 
     phase: int = 1
-    epoch: int = 0  # epochs of training in the current weights
-    spent: int = 0  # epochs trained in all, also those thrown away at the end of phase 1
+    epoch: int = 0  # epochs that the current weights were trained for
+    spent: int = 0  # all epochs trained, including those discarded at the end of phase 1
     phase_epochs: int = 0  # epochs trained in this phase
     phase_start: int = 0  # ``epoch`` when this phase began
     seconds: float = 0.0
 
     @property
     def follow_up_epochs(self) -> int:
-        """Epochs of the second phase in the current weights."""
+        """Epochs of the second phase that the current weights were trained for."""
         return self.epoch - self.phase_start if self.phase == 2 else 0
 
 
@@ -43,14 +43,14 @@ class FoldProgress:
     """Decides when a fold run evaluates and when a phase ends, and keeps its evaluations.
 
     Attributes:
-        position: where the run stands.
-        best: of the current phase, and of weights trained with the last values of the schedules,
-            so that the network has been through all of the method; ``None`` before the first such
-            evaluation.
-        cut_short: the phases that ended at their best epoch because none more was allowed.
+        position: the current position of the run.
+        best: the best evaluation of the current phase. Evaluations count once the schedules have
+            reached their last values, so that the network was trained by the whole method;
+            ``None`` before the first of these.
+        cut_short: the phases whose best epoch was the last one that was allowed.
         history: one row per evaluation: ``epoch`` (-1 for the trunk without embedder, 0 for the
-            untrained network), ``step`` (epochs trained so far), ``phase``, ``loss``, the metrics,
-            and of trained weights ``attributes`` (of the loss and the miner).
+            untrained network), ``step`` (epochs trained so far), ``phase``, ``loss`` and the
+            metrics; rows of trained weights also have ``attributes`` of the loss and the miner.
     """
 
     def __init__(self, task: FoldTask) -> None:
@@ -62,8 +62,8 @@ class FoldProgress:
         self.history: list[dict[str, Any]] = []
         self._stopping = EarlyStopping(task.training.patience)
         settings = task.settings
-        two = settings.second_phase is not None
-        self._last_change = last_change(settings.schedules, task.training, two)
+        has_two_phases = settings.second_phase is not None
+        self._last_change = last_change(settings.schedules, task.training, has_two_phases)
 
     # -- phases -----------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ class FoldProgress:
         return self._task.settings.second_phase is not None
 
     def phase_limit(self) -> int:
-        """Return the most epochs of the current phase; both phases together get ``max_epochs``."""
+        """Return the maximum number of epochs of the current phase; both share ``max_epochs``."""
         position, training = self.position, self._training
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[position.phase - 1]
@@ -83,13 +83,13 @@ class FoldProgress:
         return training.phase_epochs(self.has_second_phase())[0]
 
     def phase_is_over(self) -> bool:
-        """Whether no further epoch belongs to the current phase."""
+        """Whether the current phase has ended."""
         return self.position.phase_epochs >= self.phase_limit() or self._stopping.should_stop
 
     def evaluation_is_due(self) -> bool:
-        """Whether the epoch that has just ended is to be evaluated."""
-        done = self.position.phase_epochs
-        return done % self._training.evaluate_every == 0 or done >= self.phase_limit()
+        """Whether the network is to be evaluated after the epoch that has just ended."""
+        epochs = self.position.phase_epochs
+        return epochs % self._training.evaluate_every == 0 or epochs >= self.phase_limit()
 
     def count_epoch(self, seconds: float) -> None:
         """Count an epoch of training."""
@@ -101,15 +101,17 @@ class FoldProgress:
     def end_phase(self) -> None:
         """Record whether the phase was cut short, so that it might have improved further."""
         training, position = self._training, self.position
-        fixed = position.phase == 1 and training.second_phase_epochs and self.has_second_phase()
+        has_fixed_length = (
+            position.phase == 1 and training.second_phase_epochs and self.has_second_phase()
+        )
         at_best = self.best is not None and self.best.epoch == position.epoch
-        if at_best and not fixed and position.phase_epochs >= self.phase_limit():
+        if at_best and not has_fixed_length and position.phase_epochs >= self.phase_limit():
             self.cut_short.append(position.phase)
 
     def begin_second_phase(self) -> None:
-        """Count the epochs of the second phase from here on, with a best and a patience of its own.
+        """Start the second phase, which has its own best evaluation and its own patience.
 
-        A second phase is part of the method: weights that have not been through it are not its.
+        It is part of the method, so weights of the first phase are no longer candidates.
         """
         self.position.phase = 2
         self.position.phase_epochs = 0
@@ -156,10 +158,10 @@ class FoldProgress:
             return metrics[SELECTS_ON_TEST]
         return self._task.sign * metrics[self._task.selects_by]
 
-    # -- what others see of it --------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
-        """Return the position for live views."""
+        """Return the position and the best value, for live views."""
         fixed = self._task.fixed_epochs
         return {
             "epoch": self.position.spent,
@@ -168,7 +170,7 @@ class FoldProgress:
         }
 
     def result(self) -> FoldResult:
-        """Return the result so far; without evaluations, that of the current weights."""
+        """Return the result so far; without evaluations, the current weights count as the best."""
         position = self.position
         best = self.best or Best(0.0, position.epoch, position.phase, position.follow_up_epochs)
         return FoldResult(
@@ -192,7 +194,7 @@ class FoldProgress:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
+        """Restore a state that :meth:`state_dict` returned."""
         self.position = Position(**state["position"])
         self.best = None if state["best"] is None else Best(**state["best"])
         self._stopping = EarlyStopping(**state["stopping"])
@@ -200,7 +202,7 @@ class FoldProgress:
         self.history = list(state["history"])
 
     def return_to(self, state: Mapping[str, Any]) -> None:
-        """Load an earlier state, but keep the time and the evaluations of all epochs."""
+        """Restore an earlier state, but keep the time and the evaluations of all epochs."""
         spent, seconds = self.position.spent, self.position.seconds
         history, cut_short = self.history, self.cut_short
         self.load_state_dict(state)

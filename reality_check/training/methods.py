@@ -1,4 +1,4 @@
-"""Builds a loss and a miner of a method and its sampled hyper-parameters."""
+"""Builds the loss and the miner of a method from its sampled hyper-parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reality_check.utils.text import nearest
 
 #: Prefix of the learning rates of parts of the loss.
 LOSS_PART = "loss."
-#: Training classes of a loss that is only inspected, where the data set is not known.
+#: The number of training classes of a loss that is only inspected, without the data set.
 _ANY_CLASSES = 100
 
 
@@ -66,9 +66,9 @@ def search_space(
     """Return the searched parameters of a method by dotted name, in a fixed order.
 
     Args:
-        model: that the method trains, whose embedder may be searched too.
+        model: the model that the method trains, whose embedder may be searched too.
     """
-    searched = dict(find_searched(_tunable(method, protocol, model), ""))
+    searched = dict(find_searched(_searchable_options(method, protocol, model), ""))
     return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
 
@@ -76,28 +76,29 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
     """Make sure that the winner of a method's search can be a trial of another method.
 
     Args:
-        method: that starts from the other one.
-        first: the other one.
+        method: the method whose search starts from that winner.
+        first: the method whose winner it is.
+        protocol: the protocol of the experiment.
 
     Raises:
-        UsageError: a parameter of ``first`` is not searched, or not as widely, or one that only
-            ``method`` has lacks a neutral value in its range.
+        UsageError: ``method`` does not search a parameter of ``first``, or not as widely; or a
+            parameter that only ``method`` searches has no neutral value in its range.
     """
     assert method.starts_from is not None
-    own, other = search_space(method, protocol), search_space(first, protocol)
+    space, first_space = search_space(method, protocol), search_space(first, protocol)
     neutral = method.starts_from.neutral
     names = f"method {method.name!r} starts from {first.name!r}"
-    for name, value in other.items():
-        if name not in own:
+    for name, value in first_space.items():
+        if name not in space:
             raise UsageError(
                 f"{names}, which searches {name}, but {method.name!r} does not; search it in both."
             )
-        if not all(_holds(own[name], end) for end in ends_of(value)):
+        if not all(_is_in_range(space[name], end) for end in ends_of(value)):
             raise UsageError(
                 f"{names}, whose {name} may have values that are not in the range of "
                 f"{method.name!r}; give both the same range."
             )
-    extra = [name for name in own if name not in other]
+    extra = [name for name in space if name not in first_space]
     unknown = [name for name in neutral if name not in extra]
     if unknown:
         raise UsageError(
@@ -110,39 +111,39 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
                 f"{names}: neutral lacks {name}, which {first.name!r} does not search; write the "
                 f"value at which {method.name!r} is {first.name!r}."
             )
-        if not _holds(own[name], neutral[name]):
+        if not _is_in_range(space[name], neutral[name]):
             raise UsageError(f"{names}: the neutral {name}={neutral[name]} is not in its range.")
 
 
 def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
-    """Make sure that a given first trial has a value in range for every searched parameter."""
+    """Make sure that ``warm_start`` has a value in range for every searched parameter."""
     assert method.warm_start is not None
-    values, what = method.warm_start.values, f"method {method.name!r}: warm_start"
+    values, label = method.warm_start.values, f"method {method.name!r}: warm_start"
     missing = [name for name in space if name not in values]
     if missing:
-        raise UsageError(f"{what} lacks {missing[0]}, which is searched; add its value.")
+        raise UsageError(f"{label} lacks {missing[0]}, which is searched; add its value.")
     for name, value in values.items():
         if name not in space:
             raise UsageError(
-                f"{what} has {name}, which is not searched; what is: {', '.join(space)}."
+                f"{label} has {name}, which is not searched; what is: {', '.join(space)}."
                 f"{nearest(name, space)}"
             )
-        if not _holds(space[name], value):
-            raise UsageError(f"{what} has {name}={value}, which is not in its range.")
+        if not _is_in_range(space[name], value):
+            raise UsageError(f"{label} has {name}={value}, which is not in its range.")
 
 
-def _holds(value: Searched, number: Any) -> bool:
-    """Whether a searched parameter can have that value."""
-    if isinstance(value, Choices):
-        return number in value.choices
-    return is_number(number) and value.low <= number <= value.high
+def _is_in_range(searched: Searched, number: Any) -> bool:
+    """Whether ``number`` is in the range of a searched parameter."""
+    if isinstance(searched, Choices):
+        return number in searched.choices
+    return is_number(number) and searched.low <= number <= searched.high
 
 
 def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
 ) -> FilledMethod:
-    """Fill sampled values of :func:`search_space` into a method."""
-    values = fill_in(_tunable(method, protocol, model), "", params)
+    """Return a method with sampled values of its :func:`search_space` filled in."""
+    values = fill_in(_searchable_options(method, protocol, model), "", params)
     second = values["phase2"]
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
@@ -177,13 +178,13 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     return middles(search_space(method, protocol))
 
 
-def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
-    """Return the parts of a method that can be searched, with the protocol's learning rates."""
+def _searchable_options(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
+    """Return the options of a method that can be searched, with the protocol's learning rates."""
     rates = {}
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
-        own = getattr(method.learning_rates, part)
-        rates[part] = getattr(optimizers, part).lr if own is None else own
+        method_rate = getattr(method.learning_rates, part)
+        rates[part] = getattr(optimizers, part).lr if method_rate is None else method_rate
     searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
     if searched_by_all and not has_parameters(method, protocol):
         rates["loss"] = 0.0
@@ -210,7 +211,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
     if second is None and _training(method, protocol).phases == "method":
         return None
     if second is None:
-        # Appendix D: every method has a second phase, with learning rates of its own search.
+        # Appendix D: every method has a second phase, whose learning rates are searched.
         second = SecondPhase(lr_factor=Range(low=0.01, high=1.0, log=True))
     return dict(second)
 
@@ -236,18 +237,18 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
     """Construct the loss of a method for a number of training classes.
 
     Raises:
-        UsageError: the class cannot be found or refuses its arguments, or is no module; or a value
-            of the second phase is not what the class keeps of an argument.
+        UsageError: the class cannot be found, refuses its arguments or is not a module; or it does
+            not keep an argument unchanged that the second phase replaces.
     """
-    what = f"method {filled.name!r}: loss {filled.loss}"
+    label = f"method {filled.name!r}: loss {filled.loss}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
     cls = find_class(filled.loss, "loss")
     if not inspect.isclass(cls):
-        what += " (a function that makes the loss, which is called with embeddings and labels)"
-    loss = build(cls, filled.arguments, what, extra)
+        label += " (a function that makes the loss, which is called with embeddings and labels)"
+    loss = build(cls, filled.arguments, label, extra)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
-            f"{what} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
+            f"{label} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
             f"got {type(loss).__name__}."
         )
     second = filled.second_phase
@@ -255,22 +256,24 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
     if second is not None and replaced and not hasattr(loss, "set_phase"):
         values = {name: second.arguments[name] for name in sorted(replaced)}
         with torch.random.fork_rng(devices=[]):
-            later = build(cls, {**filled.arguments, **values}, f"{what}, second phase", extra)
-        _check_kept(later, values, what)
+            changed_loss = build(
+                cls, {**filled.arguments, **values}, f"{label}, second phase", extra
+            )
+        _check_kept(changed_loss, values, label)
     return loss
 
 
-def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -> None:
+def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], label: str) -> None:
     """Make sure that a loss keeps these arguments unchanged, so that they can be set later.
 
-    PML's ArcFace holds its margin in radians, for example, of the degrees that it was given.
+    For example, PML's ArcFace is given its margin in degrees and keeps it in radians.
     """
     for name, value in values.items():
-        held = current_value(loss, name, f"{what}, second phase")
-        if held != value:
+        kept = current_value(loss, name, f"{label}, second phase")
+        if kept != value:
             raise UsageError(
-                f"{what}, second phase: {type(loss).__name__} does not hold {name}={value:g} as "
-                f"given (it makes {held:g} of it), so it cannot be set during a training; write "
+                f"{label}, second phase: {type(loss).__name__} does not hold {name}={value:g} as "
+                f"given (it makes {kept:g} of it), so it cannot be set during a training; write "
                 f"factors: {{{name}: ...}}, which multiplies what it holds."
             )
 
@@ -278,21 +281,21 @@ def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -
 def build_miner(
     filled: FilledMethod, num_classes: int, embedding_size: int
 ) -> torch.nn.Module | None:
-    """Construct the miner of a method, if it has one."""
+    """Construct the miner of a method; return ``None`` if it has none."""
     if filled.miner is None:
         return None
     arguments = {key: value for key, value in filled.miner.items() if key != "class"}
     name = str(filled.miner["class"])
-    what = f"method {filled.name!r}: miner {name}"
+    label = f"method {filled.name!r}: miner {name}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
-    return build(find_class(name, "miner"), arguments, what, extra)
+    return build(find_class(name, "miner"), arguments, label, extra)
 
 
 def enter_second_phase(loss: torch.nn.Module, second: FilledSecondPhase) -> None:
     """Give the loss its second-phase values.
 
-    A loss with ``set_phase(**values)`` (all of ``pml_extensions``) gets a call of it. In others the
-    numeric attributes of these names are replaced, which :func:`build_loss` has checked.
+    If the loss has ``set_phase(**values)``, as all losses of ``pml_extensions``, it is called.
+    Otherwise the numeric attributes of these names are replaced, as :func:`build_loss` has checked.
     """
     values = dict(second.arguments)
     for name, factor in second.factors.items():
@@ -308,7 +311,9 @@ def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) ->
     """Change numbers of a loss during a training.
 
     Args:
-        loss: with ``set_phase(**values)``, or with attributes of these names.
+        loss: a loss with ``set_phase(**values)``, or with attributes of these names.
+        values: the new values by name.
+        when: the occasion, for error messages.
 
     Raises:
         UsageError: the loss has no such value, or refuses it.
@@ -324,18 +329,18 @@ def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) ->
         return
     for name, value in values.items():
         current_value(loss, name, when)
-        held = getattr(loss, name)
-        if isinstance(held, torch.Tensor):
-            held.data.fill_(value)
+        current = getattr(loss, name)
+        if isinstance(current, torch.Tensor):
+            current.data.fill_(value)
         else:
             setattr(loss, name, value)
 
 
 def current_value(loss: torch.nn.Module, name: str, when: str = "second phase") -> float:
-    """Return a number that a loss has as an attribute.
+    """Return the number that a loss has in an attribute.
 
     Raises:
-        UsageError: it has none.
+        UsageError: the loss has no such number.
     """
     value = getattr(loss, name, None)
     if isinstance(value, torch.Tensor) and value.numel() == 1:

@@ -1,4 +1,4 @@
-"""The network, the loss and the optimisers of a training, and its step."""
+"""The network, the loss and the optimisers of a training, and the training step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TrainingModule:
         self._format = torch.channels_last if gpu.channels_last else torch.contiguous_format
         self.network: Network = network.to(device)
         if self._format == torch.channels_last:
-            movable: Any = self.network  # older stubs of torch do not know memory_format here
+            movable: Any = self.network  # older type stubs of torch lack memory_format here
             movable.to(memory_format=self._format)
         if self.training.freeze_batchnorm == "with_affine":
             freeze_batchnorm(self.network.trunk, with_affine=True)
@@ -63,11 +63,11 @@ class TrainingModule:
         }
         self._trunk_frozen = False
         self._forward = self.strategy.parallel(self.network)
-        self._together = Together(self.optimizers.values())
+        self._joint_optimizer = Together(self.optimizers.values())
         if gpu.compile:
             compiled: Any = torch.compile(self._forward)
             self._forward = compiled
-        self.captured = self._captured_step() if gpu.cuda_graph else None
+        self.captured = self._capture_step() if gpu.cuda_graph else None
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
         )
@@ -83,7 +83,7 @@ class TrainingModule:
     def set_iteration(self, iteration: int, iterations_per_epoch: int) -> None:
         """Set the learning rates of an iteration, counted from the start of the training.
 
-        The state of a checkpoint needs none of it: rates are a function of the iteration.
+        They depend on the iteration only, so they are not part of a checkpoint.
         """
         training = self.training
         self._trunk_frozen = iteration < training.freeze_trunk_epochs * iterations_per_epoch
@@ -96,11 +96,12 @@ class TrainingModule:
                 group["lr"] = rate * factor
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Learn from one batch.
+        """Train with one batch.
 
         Args:
-            images: float32 (B, C, H, W), or tensors; of this process's part of the batch.
-            labels: (N,), of the full batch.
+            images: the images of this process's part of the batch, float32 (B, C, H, W), or other
+                tensors.
+            labels: the labels of the full batch, (N,).
 
         Returns:
             The value of the loss before the step, a scalar on the device.
@@ -128,7 +129,7 @@ class TrainingModule:
         self.scaler.scale(value).backward()
         return value.detach()
 
-    def _captured_step(self) -> CapturedStep:
+    def _capture_step(self) -> CapturedStep:
         """Return :meth:`_set_gradients` as a CUDA graph, if that is possible."""
         parts = {
             "trunk": self.network.trunk,
@@ -137,9 +138,12 @@ class TrainingModule:
             "loss": self.loss,
             "miner": self.miner,
         }
-        # In float32 on an H100, gradients of resnet18 differ by 1.1e-4 between both ways.
-        exact = self.training.autocast == "none" and not self.training.tf32
-        captured = CapturedStep(self._set_gradients, parts, self.device, 1e-3 if exact else 1e-2)
+        # In float32 on an H100, the gradients of a resnet18 by a graph and a plain step differ by
+        # 1.1e-4.
+        is_float32 = self.training.autocast == "none" and not self.training.tf32
+        captured = CapturedStep(
+            self._set_gradients, parts, self.device, 1e-3 if is_float32 else 1e-2
+        )
         if self.scheduled:
             captured.give_up("the method changes values of the loss during the training")
         elif self.strategy.size > 1:
@@ -149,7 +153,7 @@ class TrainingModule:
         return captured
 
     def release(self) -> None:
-        """Drop a recorded step, with the memory of the GPU that it holds."""
+        """Drop the recorded step, if there is one, and free its GPU memory."""
         if self.captured is not None:
             self.captured.forget()
 
@@ -159,7 +163,7 @@ class TrainingModule:
         return () if why_not is None else (f"no CUDA graph, since {why_not}",)
 
     def _embed(self, images: Tensor) -> Tensor:
-        """The embeddings of the full batch."""
+        """Return the embeddings of the full batch, from the images of this process."""
         with self.autocast():
             if images.dim() == 4:
                 images = images.contiguous(memory_format=self._format)
@@ -168,39 +172,41 @@ class TrainingModule:
 
     @torch.no_grad()
     def see(self, images: Tensor, labels: Tensor) -> None:
-        """Update the statistics of BatchNorms with a batch, also those of the loss."""
+        """Update the BatchNorm statistics of the network and of the loss with a batch."""
         embeddings = self._embed(images)
         if keeps_statistics(self.loss):
             self.loss(embeddings, labels)
 
     def _update(self) -> None:
-        self._clip()
+        self._clip_gradients()
         frozen = ("trunk",) if self._trunk_frozen else ()
-        self._together.active = [o for name, o in self.optimizers.items() if name not in frozen]
-        self.scaler.step(self._together)
+        self._joint_optimizer.active = [
+            o for name, o in self.optimizers.items() if name not in frozen
+        ]
+        self.scaler.step(self._joint_optimizer)
         self.scaler.update()
 
-    def _clip(self) -> None:
-        """Clip the gradient of the network, but not that of the loss."""
+    def _clip_gradients(self) -> None:
+        """Clip the gradients of the network, but not those of the loss's own parameters."""
         value, norm = self.training.gradient_clip, self.training.gradient_clip_norm
         if value is None and norm is None:
             return
-        self.scaler.unscale_(self._together)
-        bounded = []
+        self.scaler.unscale_(self._joint_optimizer)
+        parameters = []
         for name, optimizer in self.optimizers.items():
             if name != "loss":
-                bounded += optimizer.param_groups[0]["params"]
+                parameters += optimizer.param_groups[0]["params"]
         if value is not None:
-            torch.nn.utils.clip_grad_value_(bounded, value)
+            torch.nn.utils.clip_grad_value_(parameters, value)
         if norm is not None:
-            torch.nn.utils.clip_grad_norm_(bounded, norm)
+            torch.nn.utils.clip_grad_norm_(parameters, norm)
 
     def autocast(self) -> torch.autocast:
         """Return a context with the precision of the network's forward pass."""
         return autocast(self.device, self.training.autocast)
 
     def enter_second_phase(self, second: FilledSecondPhase | None) -> None:
-        """Change the loss's values and the learning rates."""
+        """Change the loss's values and the learning rates, if there is a second phase."""
         if second is None:
             return
         enter_second_phase(self.loss, second)
@@ -221,7 +227,7 @@ class TrainingModule:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`; further keys are ignored."""
+        """Restore a state that :meth:`state_dict` returned; further keys are ignored."""
         self.network.load_state_dict(state["network"])
         self.loss.load_state_dict(state["loss"])
         self.scheduled.forget()
@@ -232,14 +238,14 @@ class TrainingModule:
 
 
 def keeps_statistics(loss: nn.Module) -> bool:
-    """Whether a loss keeps statistics of batches."""
+    """Whether a loss keeps running statistics of batches."""
     return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
 
 
 def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:
-    """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train.
+    """Put every BatchNorm in evaluation mode, so that its statistics no longer change.
 
-    With ``with_affine`` they get no gradient either, for as long as the module lives.
+    Its scale and shift are still trained, unless ``with_affine``.
     """
     for part in module.modules():
         if isinstance(part, BATCH_NORM):

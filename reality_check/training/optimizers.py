@@ -1,4 +1,4 @@
-"""The optimisers of a training's parts."""
+"""The optimisers of the trunk, the embedder and the loss."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from reality_check.utils.errors import UsageError
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimisers as one: all of them take a step, or none after an overflow of float16.
+    """Several optimisers as one: all of them take a step, or none if float16 overflowed.
 
-    A GradScaler looks for overflows once for each optimiser, and the host waits for it.
+    A GradScaler checks each optimiser for overflows, and the host waits for every check; with one
+    optimiser it waits once.
 
     Attributes:
         active: the optimisers that take the next step.
@@ -43,31 +44,36 @@ class Together(torch.optim.Optimizer):
 def build_optimizers(
     network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimisers of trunk, embedder and, if it has parameters, of the loss."""
+    """Return the optimisers of the trunk, the embedder and the loss, where they have parameters."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
         "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
         "loss": (loss, configs.loss, filled.loss_weight_decay),
     }
-    built = {}
+    optimizers = {}
     for name, (module, config, decay) in parts.items():
         parameters = [p for p in module.parameters() if p.requires_grad]
         if parameters:
             groups = [{"params": parameters}]
             if name == "loss":
-                groups = _groups_of_loss(loss, parameters, filled)
+                groups = _loss_groups(loss, parameters, filled)
             try:
-                built[name] = _optimizer(config, groups, filled.learning_rates[name], decay)
+                optimizers[name] = _build_optimizer(
+                    config, groups, filled.learning_rates[name], decay
+                )
             except UsageError as error:
                 raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
-    return built
+    return optimizers
 
 
-def _groups_of_loss(
+def _loss_groups(
     loss: nn.Module, parameters: list[nn.Parameter], filled: FilledMethod
 ) -> list[dict[str, Any]]:
-    """Return the parameters of a loss in groups with their own learning rates, and the rest."""
+    """Return the parameter groups of a loss.
+
+    Parts with learning rates of their own are separate groups; the other parameters come first.
+    """
     groups: list[dict[str, Any]] = []
     for key, rate in filled.learning_rates.items():
         if not key.startswith(LOSS_PART):
@@ -85,23 +91,23 @@ def _groups_of_loss(
     return [{"params": rest}, *groups] if rest else groups
 
 
-def _optimizer(
+def _build_optimizer(
     config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
-    cls, what = find_class(config.name, "optimizer"), f"optimiser {config.name}"
+    cls, label = find_class(config.name, "optimizer"), f"optimiser {config.name}"
     takes_decay = "weight_decay" in constructor_arguments(cls)[0]
     if decay and not takes_decay:
-        raise UsageError(f"{what} has no weight_decay, but it is {decay:g}; write 0.")
-    given = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
-    optimizer = build(cls, config.arguments, what, given)
+        raise UsageError(f"{label} has no weight_decay, but it is {decay:g}; write 0.")
+    arguments = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
+    optimizer = build(cls, config.arguments, label, arguments)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(
-            f"{what} is none: it must be a subclass of torch.optim.Optimizer; got "
+            f"{label} is none: it must be a subclass of torch.optim.Optimizer; got "
             f"{type(optimizer).__name__}."
         )
     if "closure" in required_arguments(optimizer.step):
         raise UsageError(
-            f"{what} needs the loss several times a step (a closure), and a training gives it "
+            f"{label} needs the loss several times a step (a closure), and a training gives it "
             "once; take another one."
         )
     return optimizer

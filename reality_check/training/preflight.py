@@ -1,4 +1,4 @@
-"""Checks without a training: whether the data fit, and whether the losses run."""
+"""Checks before any training: whether the data fit, and whether the losses run."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ from reality_check.training.optimizers import build_optimizers
 from reality_check.training.schedules import ScheduledValues
 from reality_check.utils.errors import UsageError, users_code
 
-#: Images a class of the toy batch where batches are not class-balanced.
-_IN_A_RANDOM_BATCH = 2
-#: Classes of the toy test set that own metrics are tried on, and embeddings of each.
-_TOY_CLASSES, _TOY_EACH = 8, 4
+#: Images per class of the toy batch if batches are not class-balanced.
+_DEFAULT_SAMPLES_PER_CLASS = 2
+#: Size of the toy test set for trying the user's metrics: classes, and embeddings per class.
+_TOY_CLASSES, _TOY_SAMPLES_PER_CLASS = 8, 4
 #: Prefix of the searched learning rates, on which no loss depends.
 _RATES = "learning_rates."
-#: The most pairs of choices that are tried.
-_FEW = 64
+#: If there are more pairs of choices than this, none is tried.
+_MAX_PAIRS = 64
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class LossCheck:
     """The outcome of a forward and a backward pass of a method in float32.
 
     Attributes:
-        parameters: names and shapes of the loss's own parameters.
-        value: of the loss on the toy batch.
-        problem: one sentence when something is wrong, else None.
+        value: the value of the loss on the toy batch.
+        parameters: the shapes of the loss's own parameters, by name.
+        problem: one sentence if something is wrong, otherwise ``None``.
     """
 
     value: float
@@ -74,11 +74,15 @@ class LossCheck:
 def check_loss(experiment: Experiment, method: Method, num_classes: int | None = None) -> LossCheck:
     """Run a method's loss forward and backward on random embeddings, labelled as a batch.
 
-    Returns the outcome with the middles of the searched parameters; all :func:`changes` and the
-    width of a final network are tried too.
+    All :func:`changes` of the searched parameters and the width of a final network are tried too.
 
     Args:
-        num_classes: that the loss is built for; None: those of the batch.
+        experiment: the experiment.
+        method: one of its methods.
+        num_classes: the number of classes that the loss is built for; ``None``: that of the batch.
+
+    Returns:
+        The outcome with every searched parameter at the middle of its range.
 
     Raises:
         UsageError: the loss cannot be built, does not return one number, or has no gradient.
@@ -88,19 +92,22 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     space, checks = search_space(method, protocol, model), []
     sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
-        with _naming(method, change):
+        with _name_in_errors(method, change):
             filled = fill_method(method, protocol, middles(space) | change, model)
             for width in sizes if not change else [size]:
-                checks.append(_run_once(experiment, method, filled, width, num_classes))
+                checks.append(_check_loss_once(experiment, method, filled, width, num_classes))
             # At the ends of a range, random embeddings may well be too far apart for a gradient.
-            chosen = change and all(isinstance(space[name], Choices) for name in change)
-            if chosen and checks[-1].problem and not checks[0].problem:
+            only_choices = change and all(isinstance(space[name], Choices) for name in change)
+            if only_choices and checks[-1].problem and not checks[0].problem:
                 raise UsageError(checks[-1].problem)
     return checks[0]
 
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
-    """Return what to try instead of the middles: each end, each choice, few pairs of choices."""
+    """Return the values to try instead of the middles, by parameter.
+
+    They are each end of a range, each choice, and pairs of choices if there are few.
+    """
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
@@ -108,24 +115,24 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
         for first, second in itertools.combinations(single, 2)
         if len(choices & {*first, *second}) == 2
     ]
-    return [{}, *single, *(pairs if len(pairs) <= _FEW else [])]
+    return [{}, *single, *(pairs if len(pairs) <= _MAX_PAIRS else [])]
 
 
 @contextlib.contextmanager
-def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
-    """Add the method and the searched values that are not at their middles to errors."""
-    what = f"method {method.name!r}"
+def _name_in_errors(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
+    """Add the method and the searched values that are not at their middles to error messages."""
+    label = f"method {method.name!r}"
     try:
-        with users_code(what):
+        with users_code(label):
             yield
     except UsageError as error:
         values = ", ".join(f"{name}={value!r}" for name, value in change.items())
         searched = f" (with {values}, which is searched)" if values else ""
-        text = str(error).removeprefix(f"{what}: ")
-        raise UsageError(f"{what}: {text}{searched}") from error
+        text = str(error).removeprefix(f"{label}: ")
+        raise UsageError(f"{label}: {text}{searched}") from error
 
 
-def _run_once(
+def _check_loss_once(
     experiment: Experiment,
     method: Method,
     filled: FilledMethod,
@@ -134,20 +141,20 @@ def _run_once(
 ) -> LossCheck:
     training = experiment.training_of(method)
     torch.manual_seed(0)
-    each = method.samples_per_class or _IN_A_RANDOM_BATCH
-    classes = max(training.batch_size // each, 1)
+    samples_per_class = method.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS
+    classes = max(training.batch_size // samples_per_class, 1)
     # A softmax needs at least two classes, even where a batch has only one.
-    of_loss = max(num_classes or 2, classes, 2)
-    loss, miner = build_loss(filled, of_loss, size), build_miner(filled, of_loss, size)
-    spread = torch.linspace(0, of_loss - 1, classes).round().long()
-    labels = spread.repeat_interleave(each)
-    leaf = torch.randn(classes * each, size).requires_grad_()
+    loss_classes = max(num_classes or 2, classes, 2)
+    loss, miner = build_loss(filled, loss_classes, size), build_miner(filled, loss_classes, size)
+    batch_classes = torch.linspace(0, loss_classes - 1, classes).round().long()
+    labels = batch_classes.repeat_interleave(samples_per_class)
+    leaf = torch.randn(classes * samples_per_class, size).requires_grad_()
     failed = (
         f"{type(loss).__name__} failed on a batch of {len(labels)} embeddings of size {size}, of "
-        f"{of_loss} classes"
+        f"{loss_classes} classes"
     )
     with users_code(failed):
-        # As in training, the embeddings are no leaf: losses may change them in place.
+        # As in a training, the embeddings are not a leaf, so that losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
     scheduled = ScheduledValues(loss, filled.schedules, training.max_epochs)
@@ -155,15 +162,15 @@ def _run_once(
         scheduled.set(epoch, 1)
     if filled.second_phase is not None:
         enter_second_phase(loss, filled.second_phase)
-    return _loss_check(method, loss, leaf, value)
+    return _outcome_of_pass(method, loss, leaf, value)
 
 
-def _loss_check(
+def _outcome_of_pass(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
-    own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
+    loss_parameters = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
-    missing = [name for name, p in own.items() if p.grad is None]
+    missing = [name for name, p in loss_parameters.items() if p.grad is None]
     problem = None
     if not value.isfinite():
         problem = f"the loss of a random batch is {float(value.detach())}; it must be finite"
@@ -172,13 +179,13 @@ def _loss_check(
     elif not gradient.any():
         problem = (
             "the gradient of every embedding is 0 on a random batch with "
-            f"samples_per_class={method.samples_per_class or _IN_A_RANDOM_BATCH}"
+            f"samples_per_class={method.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS}"
         )
     elif missing:
         problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
-    elif any(p.dtype != torch.float32 for p in own.values()):
+    elif any(p.dtype != torch.float32 for p in loss_parameters.values()):
         problem = "the loss changed the type of its own parameters"
-    shapes = {name: tuple(p.shape) for name, p in own.items()}
+    shapes = {name: tuple(p.shape) for name, p in loss_parameters.items()}
     return LossCheck(float(value.detach()), shapes, problem)
 
 
@@ -186,8 +193,8 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
     """Make sure that the classes suffice for the folds and the batches.
 
     Raises:
-        UsageError: too few classes, a batch that has more classes than a fold, or a bad list of
-            pairs.
+        UsageError: there are too few classes, a batch needs more classes than a fold has, or a
+            list of pairs is invalid.
     """
     splits = split_dataset(dataset, experiment.protocol.split)
     _check_class_sizes(dataset, splits)
@@ -207,7 +214,7 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
 
 
 def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
-    """Make sure that every part has a class of several images: one image is no query."""
+    """Make sure that every part has a class with several images, since others have no queries."""
     sizes = np.bincount(dataset.labels)
     parts = {f"validation of fold {n}": fold.validation for n, fold in enumerate(splits.folds)}
     for name, classes in {**parts, "test": splits.test}.items():
@@ -219,25 +226,25 @@ def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Make sure that the final metrics can be computed when all trainings are done."""
+    """Make sure that the final metrics can be computed after all trainings."""
     names = [name for name in protocol.final_metrics if metric_of(name).needs_faiss]
     if names and importlib.util.find_spec("faiss") is None:
         raise UsageError(
             f"protocol.final_metrics has {', '.join(names)}, which faiss computes, but that is not "
             "installed; write pip install faiss-cpu, or leave them out."
         )
-    size = _TOY_CLASSES * _TOY_EACH, protocol.training.embedding_size
+    size = _TOY_CLASSES * _TOY_SAMPLES_PER_CLASS, protocol.training.embedding_size
     embeddings = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    labels = np.repeat(np.arange(_TOY_CLASSES), _TOY_EACH)
+    labels = np.repeat(np.arange(_TOY_CLASSES), _TOY_SAMPLES_PER_CLASS)
     for name in own_metrics([*protocol.final_metrics, protocol.selects_by]):
         own_metric(Sample(embeddings, labels, normalize=True), [metric_of(name)])
 
 
 def check_column(name: str) -> None:
-    """Make sure that a column of the user's own can be called when the run ends.
+    """Make sure that a column function of the user can be called when the run ends.
 
     Raises:
-        UsageError: nothing importable has its name, or it takes other arguments.
+        UsageError: the name cannot be imported, or the function takes other arguments.
     """
     function = find_class(name, "column")
     with users_code(f"column {name!r}"):
@@ -252,7 +259,7 @@ def check_column(name: str) -> None:
 
 
 def check_starts(experiment: Experiment) -> None:
-    """Make sure that searches can start from their given trials or another method's winner."""
+    """Make sure that searches can start from their ``warm_start`` or another method's winner."""
     for method in experiment.methods:
         if method.warm_start is not None:
             model = experiment.model_of(method)
@@ -263,14 +270,14 @@ def check_starts(experiment: Experiment) -> None:
 
 
 def check_model(experiment: Experiment, dataset: SampleSet) -> None:
-    """Build the augmentation, the networks and the optimisers, as trainings would.
+    """Build the augmentation, the networks and the optimisers, as a training would.
 
     Raises:
-        UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
+        UsageError: a trunk or an argument is unknown, or a trunk does not fit the images.
     """
     protocol = experiment.protocol
     classes = len(split_dataset(dataset, protocol.split).trainval)
-    for model, training, methods in _trained_alike(experiment):
+    for model, training, methods in _group_by_training(experiment):
         size = training.embedding_size
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
@@ -284,10 +291,10 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
             for change in changes(space):
-                with _naming(method, change):
+                with _name_in_errors(method, change):
                     filled = fill_method(method, protocol, middles(space) | change, model)
                     loss = build_loss(filled, classes, size)
-                    _check_retrieved(loss, network)
+                    _check_loss_compares_output(loss, network)
                     check_first_values(filled, network, loss, training)
                     build_optimizers(network, loss, filled, training)
 
@@ -295,7 +302,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
 def _check_trunk_rate(
     method: Method, model: Model, network: Network, space: Mapping[str, Searched]
 ) -> None:
-    """Refuse to search the learning rate of a trunk without parameters."""
+    """Refuse a search of the trunk's learning rate if the trunk has no parameters."""
     if "learning_rates.trunk" in space and not any(True for _ in network.trunk.parameters()):
         raise UsageError(
             f"method {method.name!r}: the learning rate of the trunk is searched, but "
@@ -303,8 +310,8 @@ def _check_trunk_rate(
         )
 
 
-def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
-    """Make sure that a batch-normalising loss gets embeddings that the network returns."""
+def _check_loss_compares_output(loss: torch.nn.Module, network: Network) -> None:
+    """Make sure that a loss which normalises batches compares the same embeddings as retrieval."""
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
             continue
@@ -325,8 +332,8 @@ def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
         )
 
 
-def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
-    """Return the different pairs of model and training, each with its methods."""
+def _group_by_training(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
+    """Return each distinct pair of model and training, with the methods that have it."""
     groups: list[tuple[Model, Training, list[Method]]] = []
     for method in experiment.methods:
         model, training = experiment.model_of(method), experiment.training_of(method)
@@ -339,10 +346,14 @@ def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[M
 
 
 def with_trials(experiment: Experiment) -> Experiment:
-    """Return the experiment with the trials of each method, if they depend on what it searches."""
+    """Return the experiment with the number of trials of each method.
+
+    It is changed only if that number depends on the searched parameters
+    (``trials_per_parameter``).
+    """
     protocol = experiment.protocol
-    each = protocol.search.trials_per_parameter
-    if each is None:
+    per_parameter = protocol.search.trials_per_parameter
+    if per_parameter is None:
         return experiment
     methods = []
     for method in experiment.methods:
@@ -350,6 +361,6 @@ def with_trials(experiment: Experiment) -> Experiment:
             methods.append(method)
             continue
         space = search_space(method, protocol, experiment.model_of(method))
-        trials = each * max(1, len(space))
+        trials = per_parameter * max(1, len(space))
         methods.append(method.model_copy(update={"trials": trials}))
     return experiment.model_copy(update={"methods": methods})

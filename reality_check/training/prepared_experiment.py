@@ -1,4 +1,4 @@
-"""An experiment with its images, splits and resolved methods."""
+"""An experiment with its images, splits and methods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from reality_check.utils.errors import UsageError
 
 @dataclass(frozen=True)
 class PreparedMethod:
-    """A method with its model and training, or those of the experiment."""
+    """A method with its model and training, which are the experiment's if it has none."""
 
     method: Method
     model: Model
@@ -41,7 +41,7 @@ class PreparedMethod:
         return self.method.name
 
     def networks(self, stage: Stage) -> int:
-        """Return how many networks a trial trains."""
+        """Return how many networks a trial of a stage trains."""
         return 1 if stage is Stage.FINAL else self.protocol.split.folds
 
     def embedding_size(self, stage: Stage) -> int:
@@ -54,7 +54,12 @@ class PreparedMethod:
 
 
 class PreparedExperiment:
-    """An experiment with its images and methods, each created when it is first used."""
+    """An experiment with its images and methods, which are loaded when they are first used.
+
+    Args:
+        experiment: the experiment.
+        dataset: its data set, if that has been loaded already.
+    """
 
     def __init__(self, experiment: Experiment, dataset: SampleSet | None = None) -> None:
         self.experiment = experiment
@@ -74,12 +79,12 @@ class PreparedExperiment:
 
     @functools.cached_property
     def test_set(self) -> SampleSet:
-        """The test classes, which only scoring gets."""
+        """The images of the test classes, which only scoring uses."""
         return self.dataset.subset(self.splits.test)
 
     @functools.cached_property
     def device(self) -> torch.device:
-        """The device of this process."""
+        """The device on which this process computes."""
         return pick_device(self.experiment.device)
 
     @functools.cached_property
@@ -93,17 +98,16 @@ class PreparedExperiment:
         }
 
     def method(self, name: str) -> PreparedMethod:
-        """The method of that name."""
+        """Return the method of that name."""
         return self._methods[name]
 
     def trained_parameters(self) -> dict[str, int]:
         """Return the number of trained parameters of a fold's network, by method.
 
-        If the size of the head is searched, that of its default.
+        If the size of the head is searched, its default size is used.
         """
-        counts: dict[
-            str, tuple[int, int]
-        ] = {}  # of trunk and embedder, since methods share networks
+        # The parameters of trunk and embedder, by network: methods share networks.
+        counts: dict[str, tuple[int, int]] = {}
         parameters = {}
         for name, method in self._methods.items():
             model, training = method.model.filled({}), method.training
@@ -111,7 +115,7 @@ class PreparedExperiment:
             key = f"{shape} {size} {model!r}"
             if key not in counts:
                 network = build_network(model, shape, size, seed=0, pretrained=False)
-                counts[key] = _count(network.trunk), _count(network.embedder)
+                counts[key] = _count_parameters(network.trunk), _count_parameters(network.embedder)
             rate = method.method.learning_rates.trunk
             rate = training.optimizers.trunk.lr if rate is None else rate
             parameters[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
@@ -135,7 +139,7 @@ class PreparedExperiment:
         """Return the facts about the data that a report needs.
 
         Args:
-            device: of the workers, if this process does not train.
+            device: the device of the workers, if this process does not train.
         """
         dataset, splits, test = self.dataset, self.splits, self.test_set
         shape = input_shape(dataset, self.protocol.training.augmentation)
@@ -160,24 +164,24 @@ class PreparedExperiment:
 
 
 def described_input(plain: Sequence[Any]) -> InputShape:
-    """Return the shape that :meth:`PreparedExperiment.describe_inputs` described."""
+    """Return the shape of a sample from a value of :meth:`PreparedExperiment.describe_inputs`."""
     if isinstance(plain[0], list):
         return TensorShape(tuple(plain[0]), getattr(torch, plain[1]))
     height, width, channels = plain
     return height, width, channels
 
 
-def _count(module: torch.nn.Module) -> int:
+def _count_parameters(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of an experiment; ``auto`` is CUDA if there is a GPU, else the CPU.
+    """Return the device of an experiment; ``auto`` is CUDA if there is a GPU, otherwise the CPU.
 
-    Of the processes that train one network together, each has a GPU of its own.
+    If several processes train one network together, each of them has its own GPU.
 
     Raises:
-        UsageError: the named device is not there.
+        UsageError: the named device does not exist here.
     """
     device = torch.device(
         name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

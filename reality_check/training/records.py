@@ -1,8 +1,8 @@
 """The curves of a training, as CSV and SQLite in the layout of PML's hooks.
 
-A fold run's folder has the groups of ``pytorch_metric_learning.utils.logging_presets``, so that a
-``HookContainer`` reads its histories: accuracies of the validation classes, the loss, and what the
-loss and the miner list in their ``_record_these``.
+The groups are those of ``pytorch_metric_learning.utils.logging_presets``, so that a
+``HookContainer`` can read them: accuracies of the validation classes, the loss, and the attributes
+that the loss and the miner list in ``_record_these``.
 
 The history lives in the checkpoint; these files are its readable copy. When a fold run starts or
 resumes, the files are written again from that history, so that nothing is recorded twice.
@@ -26,16 +26,16 @@ from pytorch_metric_learning.utils.common_functions import (
 from record_keeper import RecordKeeper, RecordWriter
 from torch import nn
 
-#: Between two writes of the files, at least.
+#: Minimum seconds between two writes of the files.
 _SAVE_SECONDS = 5.0
-#: Inside of a loss or a miner, the modules whose attributes are recorded.
-_RECORDED = (BaseMetricLossFunction, BaseMiner)
+#: The kinds of modules inside a loss or a miner whose attributes are recorded.
+_RECORDED_TYPES = (BaseMetricLossFunction, BaseMiner)
 #: The group of the losses, as PML's trainers name it.
 LOSSES = "loss_histories"
 
 
 def accuracies_group(normalized: bool, split: str = "val") -> str:
-    """Return the group of PML's ``GlobalEmbeddingSpaceTester`` for the accuracies of a split."""
+    """Return the name of the group in which PML's tester records the accuracies of a split."""
     suffix = "_normalized" if normalized else ""
     return f"accuracies{suffix}_GlobalEmbeddingSpaceTester_level_0_{split.upper()}_vs_self"
 
@@ -44,12 +44,12 @@ class FoldRecords:
     """Writes the curves of one fold run.
 
     Args:
-        folder: emptied first.
+        folder: the folder of the records; its files are deleted first.
         history: the rows recorded so far (see :meth:`append`).
         normalized: whether embeddings are normalised before they are compared.
-        primary: the metric that the best epoch is chosen by.
-        split: what the metrics are of.
-        sign: -1 where the lowest value of ``primary`` is the best.
+        primary: the metric that chooses the best epoch.
+        split: the name of the split that the metrics are computed on.
+        sign: -1 if the lowest value of ``primary`` is the best, otherwise 1.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FoldRecords:
         split: str = "val",
         sign: int = 1,
     ) -> None:
-        _empty(folder)
+        _empty_folder(folder)
         self._keeper = RecordKeeper(record_writer=RecordWriter(str(folder)))
         self._group = accuracies_group(normalized, split)
         self._primary, self._sign = primary, sign
@@ -72,9 +72,9 @@ class FoldRecords:
         self.save()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Record one evaluation, a row of ``FoldProgress.history``.
+        """Record one evaluation, which is a row of ``FoldProgress.history``.
 
-        The files are some seconds behind: writing them takes as long as evaluating a head.
+        The files are written some seconds later: a write takes as long as evaluating a head.
         """
         self._add(row)
         self._unsaved = True
@@ -114,25 +114,32 @@ class FoldRecords:
 def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, float]]:
     """Return what a loss, a miner and their inner losses list in PML's ``_record_these``.
 
-    Distances, reducers and regularizers too, where they collect statistics: else it is constants.
+    Distances, reducers and regularizers are included only if they collect statistics; otherwise
+    their attributes are constants.
 
     Returns:
-        Numbers by name, in the groups that record-keeper makes of them, such as
-        ``miner_TripletMarginMiner`` with ``num_triplets``. Statistics that cost time
-        (``_record_these_stats``) are there where PML's ``COLLECT_STATS`` is on.
+        Numbers by group and name, such as ``num_triplets`` in ``miner_TripletMarginMiner``.
+        Statistics that cost time (``_record_these_stats``) are included if PML's ``COLLECT_STATS``
+        is on.
     """
-    numbers, seen = _Numbers(), set()
+    numbers, seen = _NumberWriter(), set()
     names = list_of_recordable_attributes_list_names()
     keeper = RecordKeeper(record_writer=numbers, attributes_to_search_for=names)
 
     def visit(module: nn.Module, name: str, parent: str = "") -> None:
         seen.add(module)
-        if not parent or isinstance(module, _RECORDED) or getattr(module, "collect_stats", False):
+        if (
+            not parent
+            or isinstance(module, _RECORDED_TYPES)
+            or getattr(module, "collect_stats", False)
+        ):
             keeper.update_records({name: module}, 0, parent_name=parent)
-        inside = f"{keeper.get_record_name(name, module)}__modules"  # as its hooks call them
+        inner_parent = (
+            f"{keeper.get_record_name(name, module)}__modules"  # the name that PML's hooks give
+        )
         for inner, child in module.named_children():
             if child not in seen:
-                visit(child, inner, inside)
+                visit(child, inner, inner_parent)
 
     visit(loss, "loss")
     if isinstance(miner, nn.Module):
@@ -140,8 +147,8 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
     return {keeper.hash_map.get(group, group): values for group, values in numbers.groups.items()}
 
 
-class _Numbers:
-    """Replaces record-keeper's writer: keeps numbers, but no vectors or texts."""
+class _NumberWriter:
+    """A writer for record-keeper that keeps numbers, and ignores vectors and texts."""
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[str, float]] = {}
@@ -152,14 +159,14 @@ class _Numbers:
             self.groups.setdefault(group, {})[name] = float(value)
 
 
-def _empty(folder: Path) -> None:
+def _empty_folder(folder: Path) -> None:
     """Empty the folder.
 
-    On NFS, deleted files that another process has open, such as a worker that is suspended, stay
-    under names ``.nfs...``, which no reader of records opens.
+    On NFS, a deleted file that another process (such as a suspended worker) has open remains as
+    ``.nfs...``, which no reader of records opens.
     """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith(".nfs"):
-            path.unlink()  # says why it is still there
+            path.unlink()  # raises the reason why it could not be deleted

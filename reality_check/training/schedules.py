@@ -1,4 +1,4 @@
-"""Schedules of learning rates and of values of a loss: their factors in each iteration."""
+"""The factors by which schedules multiply learning rates and values of a loss."""
 
 from __future__ import annotations
 
@@ -17,41 +17,49 @@ from reality_check.training.methods import current_value, set_values
 def rate_factor(
     schedule: Schedule, iteration: int, iterations_per_epoch: int, max_epochs: int
 ) -> float:
-    """Return the factor of every learning rate in an iteration.
+    """Return the factor by which learning rates are multiplied in an iteration.
 
     Args:
-        iteration: 0-based, counted from the start of the training.
-        max_epochs: at which ``cosine`` and ``polynomial`` end.
+        schedule: the schedule of all learning rates.
+        iteration: the iteration, counted from 0 at the start of the training.
+        iterations_per_epoch: the number of iterations in an epoch.
+        max_epochs: the epoch at which ``cosine`` and ``polynomial`` end.
     """
-    epochs = _epochs(schedule.per, iteration, iterations_per_epoch)
-    return _warmup(schedule, iteration) * _decay(schedule, epochs, max_epochs)
+    epochs = _elapsed_epochs(schedule.per, iteration, iterations_per_epoch)
+    return _warmup_factor(schedule, iteration) * _decay_factor(schedule, epochs, max_epochs)
 
 
 def value_factor(
     schedule: ValueSchedule, iteration: int, iterations_per_epoch: int, max_epochs: int
 ) -> float:
-    """Return the factor of a value of the loss in an iteration; arguments as above.
+    """Return the factor by which a value of the loss is multiplied in an iteration.
 
     Args:
-        iteration: 0-based, of those that the current weights have seen.
-        max_epochs: at which ``linear`` and ``cosine`` end that do not say when.
+        schedule: the schedule of the value.
+        iteration: the iteration, counted from 0; only those that the current weights have been
+            trained with count.
+        iterations_per_epoch: the number of iterations in an epoch.
+        max_epochs: the epoch at which ``linear`` and ``cosine`` end, if the schedule has no
+            ``epochs``.
     """
-    epochs = _epochs(schedule.per, iteration, iterations_per_epoch)
+    epochs = _elapsed_epochs(schedule.per, iteration, iterations_per_epoch)
     factor: Any = schedule.factor
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "step":
-        # A final training whose epochs are rounded up takes no step that no fold has taken.
-        return float(factor ** _steps(schedule, min(epochs, max_epochs - 1)))
+        # The epochs of a final training are rounded up; it must not take a step that no fold took.
+        return float(factor ** _steps_taken(schedule, min(epochs, max_epochs - 1)))
     length: Any = max_epochs if schedule.epochs is None else schedule.epochs
-    return float(factor + (1 - factor) * _fall(schedule.kind, epochs / length))
+    return float(factor + (1 - factor) * _falling_factor(schedule.kind, epochs / length))
 
 
 class ScheduledValues:
     """The values of a loss that follow a schedule.
 
     Args:
-        loss: as it begins, before a checkpoint is loaded.
+        loss: the new loss, before a checkpoint is loaded, so that it has its first values.
+        schedules: the schedules by the names of the values.
+        max_epochs: see :func:`value_factor`.
 
     Raises:
         UsageError: the loss has no such value.
@@ -65,11 +73,11 @@ class ScheduledValues:
         self._now: dict[str, float] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Whether any value has a schedule."""
         return bool(self._schedules)
 
     def set(self, iteration: int, iterations_per_epoch: int) -> None:
-        """Set the values of an iteration in the loss."""
+        """Give the loss its values for an iteration."""
         values = {
             name: self._first[name]
             * value_factor(schedule, iteration, iterations_per_epoch, self._max_epochs)
@@ -80,36 +88,39 @@ class ScheduledValues:
             self._now = values
 
     def forget(self) -> None:
-        """Forget the current values, since a checkpoint may have set others."""
+        """Forget the values that were set last, since a checkpoint may have replaced them."""
         self._now = {}
 
 
-def _epochs(per: Literal["epoch", "iteration"], iteration: int, per_epoch: int) -> float:
+def _elapsed_epochs(per: Literal["epoch", "iteration"], iteration: int, per_epoch: int) -> float:
     return iteration // per_epoch if per == "epoch" else iteration / per_epoch
 
 
-def _warmup(schedule: Schedule, iteration: int) -> float:
+def _warmup_factor(schedule: Schedule, iteration: int) -> float:
     if iteration >= schedule.warmup_iterations:
         return 1.0
     share = iteration / schedule.warmup_iterations
     return schedule.warmup_start + (1 - schedule.warmup_start) * share
 
 
-def _decay(schedule: Schedule, epochs: float, max_epochs: int) -> float:
+def _decay_factor(schedule: Schedule, epochs: float, max_epochs: int) -> float:
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "step":
-        return schedule.factor ** _steps(schedule, epochs)
-    shape = _fall(schedule.kind, epochs / max_epochs) ** schedule.power
+        return schedule.factor ** _steps_taken(schedule, epochs)
+    shape = _falling_factor(schedule.kind, epochs / max_epochs) ** schedule.power
     return schedule.end + (1 - schedule.end) * shape
 
 
-def _steps(schedule: Schedule | ValueSchedule, epochs: float) -> int:
-    every: Any = schedule.every
-    return bisect_right(schedule.at, epochs) if every is None else int(epochs // every)
+def _steps_taken(schedule: Schedule | ValueSchedule, epochs: float) -> int:
+    interval: Any = schedule.every
+    return bisect_right(schedule.at, epochs) if interval is None else int(epochs // interval)
 
 
-def _fall(kind: str, share: float) -> float:
-    """Return a value that falls from 1 to 0 with the share of the time, by a line or a cosine."""
+def _falling_factor(kind: str, share: float) -> float:
+    """Return a value that falls from 1 to 0 as ``share`` grows from 0 to 1.
+
+    The curve is half a period of a cosine if ``kind`` is ``"cosine"``, otherwise a line.
+    """
     left = 1 - min(share, 1.0)
     return (1 - math.cos(math.pi * left)) / 2 if kind == "cosine" else left

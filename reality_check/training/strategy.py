@@ -1,4 +1,4 @@
-"""The processes that train one network together: one, or all those of a process group."""
+"""The processes that train one network together: a single one, or a process group."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 
 class Strategy:
-    """One process; :class:`DistributedStrategy` does the same with several."""
+    """Training by a single process; :class:`DistributedStrategy` is for several processes."""
 
     rank = 0
     size = 1
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and decides."""
+        """Whether this process is the one that writes files and makes decisions."""
         return self.rank == 0
 
     def broadcast(self, value: T) -> T:
@@ -31,31 +31,31 @@ class Strategy:
         return value
 
     def local_batch_slice(self, count: int) -> slice:
-        """Return which of ``count`` rows of a batch belong to this process."""
+        """Return the slice of the ``count`` rows of a batch that this process embeds."""
         return slice(0, count)
 
-    def gather_rows(self, own: Tensor) -> Tensor:
+    def gather_rows(self, local_rows: Tensor) -> Tensor:
         """Return the rows of all processes, concatenated."""
-        return own
+        return local_rows
 
-    def gather_with_gradient(self, own: Tensor) -> Tensor:
-        """Return :meth:`gather_rows`, with the full batch's gradient for this process's rows."""
-        return own
+    def gather_with_gradient(self, local_rows: Tensor) -> Tensor:
+        """Return the rows of all processes; this process's rows get the full batch's gradient."""
+        return local_rows
 
     def parallel(self, network: nn.Module) -> nn.Module:
-        """Return the network, with gradients averaged over the processes."""
+        """Return the network, wrapped so that gradients are averaged over the processes."""
         return network
 
     def check_statistics(self, network: nn.Module) -> None:
-        """Refuse a network in training mode that this strategy cannot train like one process."""
+        """Refuse a network in training mode that one process would train differently."""
 
 
 class DistributedStrategy(Strategy):
-    """All processes of torch's default process group, on one global batch.
+    """Training by all processes of torch's default process group, on one global batch.
 
-    Each process embeds its part of the batch; all compute the loss of the full batch, so that any
-    loss and miner sees what one process would show it. The network's gradients are those of the
-    full batch too, up to the order of floating-point sums.
+    Each process embeds its part of the batch, and all of them compute the loss of the full batch,
+    so that losses and miners see the same as with one process. The network's gradients are those of
+    the full batch too, up to the order of floating-point sums.
     """
 
     def __init__(self) -> None:
@@ -64,12 +64,16 @@ class DistributedStrategy(Strategy):
 
     def broadcast(self, value: T) -> T:
         """Return the main process's value, on all processes; it must be plain data."""
-        box: list[Any] = [value]
-        distributed.broadcast_object_list(box, src=0)
-        return box[0]
+        values: list[Any] = [value]
+        distributed.broadcast_object_list(values, src=0)
+        return values[0]
 
     def local_batch_slice(self, count: int) -> slice:
-        """Return the rank's part of a batch."""
+        """Return the slice of a batch that this process embeds.
+
+        Raises:
+            UsageError: the batch cannot be divided equally.
+        """
         if count % self.size:
             raise UsageError(
                 f"batch_size={count} cannot be divided among {self.size} processes; write a "
@@ -78,15 +82,15 @@ class DistributedStrategy(Strategy):
         part = count // self.size
         return slice(self.rank * part, (self.rank + 1) * part)
 
-    def gather_rows(self, own: Tensor) -> Tensor:
+    def gather_rows(self, local_rows: Tensor) -> Tensor:
         """Return the rows of all processes in the order of ranks; their numbers may differ."""
-        boxes: list[Any] = [None] * self.size
-        distributed.all_gather_object(boxes, own.detach().cpu())
-        return torch.cat(boxes).to(own.device)
+        gathered: list[Any] = [None] * self.size
+        distributed.all_gather_object(gathered, local_rows.detach().cpu())
+        return torch.cat(gathered).to(local_rows.device)
 
-    def gather_with_gradient(self, own: Tensor) -> Tensor:
-        """Return embeddings of the full batch, see :class:`pml_extensions.distributed`."""
-        return gather_embeddings(own)
+    def gather_with_gradient(self, local_rows: Tensor) -> Tensor:
+        """Return the embeddings of the full batch, see :mod:`pml_extensions.distributed`."""
+        return gather_embeddings(local_rows)
 
     def parallel(self, network: nn.Module) -> nn.Module:
         """Return the network in DistributedDataParallel.
@@ -101,9 +105,13 @@ class DistributedStrategy(Strategy):
             return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
 
     def check_statistics(self, network: nn.Module) -> None:
-        """Refuse BatchNorm in training mode that would take statistics from a part of the batch."""
-        learns = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
-        if learns and not next(network.parameters()).is_cuda:
+        """Refuse BatchNorm in training mode if its statistics would be of a part of the batch.
+
+        Raises:
+            UsageError: the network has such a layer.
+        """
+        has_batchnorm = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
+        if has_batchnorm and not next(network.parameters()).is_cuda:
             raise UsageError(
                 f"{self.size} processes on CPUs cannot share the statistics of BatchNorm; write "
                 "training.freeze_batchnorm: true, choose a head without batch_norm, or leave out "

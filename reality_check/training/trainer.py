@@ -1,7 +1,8 @@
-"""The trainer of a fold run: trains a network with a loss on some classes, and keeps the best.
+"""The trainer of a fold run, which trains a network on some classes and keeps the best epoch.
 
-Knows nothing of Optuna, of other folds or of test classes. A fold run that was killed continues
-from its last checkpoint; on a CPU its result is then bit-identical to an uninterrupted one.
+It does not depend on Optuna, on other folds or on the test classes. A fold run that was killed
+continues from its last checkpoint; on a CPU, the result is then bit-identical to that of an
+uninterrupted run.
 """
 
 from __future__ import annotations
@@ -35,19 +36,21 @@ from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
 
 
 class Trainer:
-    """Trains one network. Create it and call :meth:`run`; the folder holds all its state.
+    """Trains one network. Create a trainer and call :meth:`run`; all its state is in the folder.
 
     Args:
-        task: see :class:`FoldTask`.
+        task: what to train, see :class:`FoldTask`.
         train: the training classes, labelled 0..C-1.
         validation: the validation classes; ``None`` if and only if ``task.fixed_epochs`` is given.
-        folder: of this fold run: its checkpoints (see :class:`FoldCheckpoints`) and ``records/``.
+        folder: the folder of this fold run, with its checkpoints (see :class:`FoldCheckpoints`) and
+            ``records/``.
+        device: the device to train on.
         on_progress: called with the position after every epoch.
         strategy: the processes that train this network together; the main one writes the files.
-        checkpoint_seconds: least time between two checkpoints. A run that is killed loses at most
-            this and one evaluation interval.
-        renew_lease: called before the folder is touched; raises when another worker trains in it by
-            now.
+        checkpoint_seconds: minimum seconds between two checkpoints. A run that is killed loses at
+            most this time and one evaluation interval.
+        renew_lease: called before the folder is touched; raises if another worker has taken it
+            over.
     """
 
     def __init__(
@@ -79,8 +82,8 @@ class Trainer:
     def run(self) -> FoldResult:
         """Train to the end, from the folder's checkpoint if it has one.
 
-        A damaged checkpoint is removed, with a warning, and the one before it is used; if that
-        is damaged too, or if ``model.pt`` of a finished run is, the training starts over.
+        A damaged checkpoint is removed with a warning, and the previous one is used. If that is
+        damaged too, or ``model.pt`` of a finished run is, the training starts over.
 
         Raises:
             Diverged: the loss or an embedding is NaN or infinite.
@@ -106,11 +109,11 @@ class Trainer:
                 self._evaluate_untrained()
             self._train_phases()
             if self.records is not None:
-                self.records.save()  # first: a finished run is not begun again
+                self.records.save()  # first, since a finished run never writes them again
             return self._finish()
         except LeaseLost:
             if self.records is not None:
-                self.records.discard()  # the folder is another worker's
+                self.records.discard()  # the folder now belongs to another worker
             raise
         finally:
             self.module.release()
@@ -163,20 +166,20 @@ class Trainer:
         """Take ``count`` steps and return the mean of their losses.
 
         Raises:
-            Diverged: a loss is not finite. On a CPU this is seen at once; elsewhere after the last
-                step, since looking at a value makes the device wait.
+            Diverged: a loss is not finite. On a CPU every step is checked; on other devices only
+                the sum after the last step, since every check waits for the device.
         """
         self.module.train()
         total = torch.zeros((), device=self.device)
-        before = self.progress.position.spent * self.epoch_length
-        of_weights = self.progress.position.epoch * self.epoch_length
+        first_iteration = self.progress.position.spent * self.epoch_length
+        first_weight_iteration = self.progress.position.epoch * self.epoch_length
         for number, (images, labels) in enumerate(self.batches.take(count)):
-            self.module.set_iteration(before + number, self.epoch_length)
-            self.module.scheduled.set(of_weights + number, self.epoch_length)
+            self.module.set_iteration(first_iteration + number, self.epoch_length)
+            self.module.scheduled.set(first_weight_iteration + number, self.epoch_length)
             try:
                 total += self.module.step(images, labels)
             except Exception:
-                self._check_finite(total)  # of a diverged loss, that is the cause
+                self._check_finite(total)  # if the loss has diverged, report that cause
                 raise
             if self.device.type == "cpu":
                 self._check_finite(total)
@@ -198,7 +201,7 @@ class Trainer:
     def _begin_second_phase(self) -> None:
         """Continue with the second-phase values, from the best weights of the first phase.
 
-        Where the phases have fixed lengths, from the latest ones.
+        If the phases have fixed lengths, training continues from the latest weights.
         """
         fixed = self.task.training.second_phase_epochs is not None
         if self.validation is not None and not fixed:
@@ -212,7 +215,7 @@ class Trainer:
     # -- evaluation -------------------------------------------------------------------------
 
     def _evaluate_untrained(self) -> None:
-        """Evaluate the trunk without embedder as epoch -1, and the untrained network as epoch 0."""
+        """Evaluate the trunk alone as epoch -1, and the untrained network as epoch 0."""
         if self.validation is None:
             return
         for epoch, forward in ((-1, self.network.features), (0, self.network)):
@@ -232,26 +235,28 @@ class Trainer:
             self.checkpoints.best = checkpoints.clone(self._state())
 
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Return the validation metrics, in the method's own geometry."""
+        """Return the validation metrics of a forward function, in the method's own geometry."""
         assert self.validation is not None
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
         with self.module.autocast():
             batches = self.validation_images.evaluation_batches(parts[self.strategy.rank])
             embeddings = self.strategy.gather_rows(embed(forward, self.network, batches))
-        how = (self.validation.labels, self.task.settings.normalize_embeddings)
+        normalize = self.task.settings.normalize_embeddings
         queries = self.validation.queries if self.task.selects_on == "test" else None
-        by = self.task.selects_by
-        more = () if by in METRICS else (by,)
-        return self.strategy.broadcast(evaluate(embeddings, *how, more, queries))
+        metric = self.task.selects_by
+        extra_metrics = () if metric in METRICS else (metric,)
+        return self.strategy.broadcast(
+            evaluate(embeddings, self.validation.labels, normalize, extra_metrics, queries)
+        )
 
     def _open_records(self) -> FoldRecords:
-        by_test = self.task.selects_on == "test"
+        on_test = self.task.selects_on == "test"
         return FoldRecords(
             self.folder / "records",
             self.progress.history,
             self.task.settings.normalize_embeddings,
-            SELECTS_ON_TEST if by_test else self.task.selects_by,
-            "test" if by_test else "val",
+            SELECTS_ON_TEST if on_test else self.task.selects_by,
+            "test" if on_test else "val",
             self.task.sign,
         )
 
@@ -264,7 +269,7 @@ class Trainer:
     # -- state ------------------------------------------------------------------------------
 
     def _state(self) -> State:
-        """Return the state from which a run continues."""
+        """Return the state from which the run can continue."""
         return {
             "finished": False,
             "task": self.task.fingerprint(),
@@ -277,7 +282,7 @@ class Trainer:
         }
 
     def _restore(self, state: State) -> None:
-        """The inverse of :meth:`_state`, once the progress is that of the state."""
+        """Restore what :meth:`_state` returned; the progress must have been restored before."""
         if self.progress.position.phase == 2:
             self.module.enter_second_phase(self.task.settings.second_phase)
         self.module.load_state_dict(state)

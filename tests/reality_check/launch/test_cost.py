@@ -44,14 +44,14 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_that_a_run_does_counts(tiny: Path) -> None:
     """By hand, with the figures above: 3 epochs at most, each evaluated."""
     found = estimate(tiny, "protocol.training.patience=1", "protocol.reproductions=2")
-    overhead = 2 + cost._RECORDS
+    overhead = 2 + cost._RECORD_SECONDS
     evaluation = VALIDATION * (0.01 + 0.001)
     scoring = TEST * (0.01 + 2 * 0.003)
     fold = overhead + 3 + (2 + 3) * evaluation
     reproduction = 2 * (fold + scoring) + 2 * TEST * 0.003
     final = overhead + 3 + scoring
     baselines = (2 * 2 + 1) * (2 + 2 * TEST * (0.01 + 0.003))
-    fixed = 2 * 5 + cost._REPORT + cost._REPORT_OF_METHOD + baselines
+    fixed = 2 * 5 + cost._REPORT_SECONDS + cost._METHOD_REPORT_SECONDS + baselines
     assert found.trainings == 2 * 2 + 2 * 2 + 2
     assert found.most == pytest.approx(fixed + 2 * 2 * fold + 2 * reproduction + 2 * final)
     assert found.least == found.most, "with this patience the third epoch is the first to stop at"
@@ -68,7 +68,7 @@ def test_every_method_counts_with_its_own_time(tiny: Path) -> None:
     trainings = one.trainings
     assert both.trainings == 2 * trainings
     slower = trainings * 3 * (10 - 1)  # epochs of 10 s instead of 1 s
-    fixed = 2 * 5 + cost._REPORT + 3 * (2 + 2 * TEST * (0.01 + 0.003))
+    fixed = 2 * 5 + cost._REPORT_SECONDS + 3 * (2 + 2 * TEST * (0.01 + 0.003))
     assert both.most == pytest.approx(2 * one.most - fixed + slower)
 
 

@@ -18,7 +18,7 @@ from support.in_process import run_command
 from reality_check.config.datasets import ImageFolderData
 from reality_check.data import load_dataset, read_tensors
 from reality_check.data.source_images import _opened
-from reality_check.evaluation.gallery import _shown
+from reality_check.evaluation.gallery import _pictures
 
 CLASSES, EACH = 4, 3
 
@@ -122,7 +122,7 @@ def test_a_gallery_shows_the_images_of_the_features_while_they_are_the_same(fold
     def shown(data: Any) -> np.ndarray:
         _opened.cache_clear()  # as in a new process
         tested = data.subset([3, 1])
-        return _shown(tested, np.array([4, 0]))  # the cards are 128 pixels, the images 16
+        return _pictures(tested, np.array([4, 0]))  # the cards are 128 pixels, the images 16
 
     assert embed(folder).returncode == 0
     file = folder / "birds_features"
@@ -149,7 +149,7 @@ def test_a_stopped_call_continues(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert embed(folder, "--batch-size", "2").returncode == 0
     whole = contents(folder / "birds_features")
     shutil.rmtree(folder / "birds_features")
-    monkeypatch.setattr("reality_check.launch.embedding._MARK_SECONDS", 0.0)
+    monkeypatch.setattr("reality_check.launch.embedding._RECORD_SECONDS", 0.0)
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "CALLS", [])
     monkeypatch.setattr(module, "STOP_AT", 5)  # the first call looks at the shape of the output

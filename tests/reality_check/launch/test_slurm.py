@@ -134,7 +134,7 @@ def test_a_job_asked_to_stop_asks_to_be_queued_again_unless_it_was_cancelled(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
     monkeypatch.setattr(worker, "work", lambda *arguments: STOPPED)
-    monkeypatch.setattr(launcher, "_write_into", lambda log: None)
+    monkeypatch.setattr(launcher, "_redirect_output_to", lambda log: None)
     monkeypatch.setattr(launcher.stopping, "listen", lambda *signals: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(launcher, "job_states", lambda jobs: state and dict.fromkeys(jobs, state))

@@ -461,7 +461,7 @@ def test_polls_are_further_apart_where_they_are_slow(monkeypatch: pytest.MonkeyP
     pauses: list[float] = []
     monkeypatch.setattr(work_loop, "pause", pauses.append)
     for seconds in (0.0, 0.05, 0.5, 1.5, 60.0):
-        work_loop._pause(seconds)
+        work_loop._pause_after_poll(seconds)
     assert pauses == [1.0, 1.0, 5.0, 15.0, 15.0]
 
 

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy
 
 from reality_check.launch.local import write_progress
-from reality_check.launch.work_loop import PAUSES, _pause
+from reality_check.launch.work_loop import PAUSES, _pause_after_poll
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import open_storage
 from reality_check.studies.study import DuplicateTrial, Study, StudyPlan
@@ -100,7 +100,7 @@ def test_many_who_wait_ask_the_more_rarely_the_slower_the_storage_is(
     paused: list[float] = []
     monkeypatch.setattr("reality_check.launch.work_loop.pause", paused.append)
     for look in (0.001, 0.5, 100.0):
-        _pause(look)
+        _pause_after_poll(look)
     least, most = PAUSES
     assert paused == [least, 5.0, most]
 

@@ -13,7 +13,7 @@ from support.recorded_runs import experiment as recorded
 from support.recorded_runs import record
 
 from reality_check.config import Experiment, compose
-from reality_check.launch.prepare import _grow
+from reality_check.launch.prepare import _record_growth
 from reality_check.launch.worker import work
 from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.growth import (
@@ -113,7 +113,7 @@ def test_a_search_by_a_model_grows_with_the_optuna_that_it_began_with(
     monkeypatch.setattr(optuna, "__version__", "99.0")
     words = rf"began with Optuna {version('optuna')}, but 99.0 .* pip install optuna=="
     with pytest.raises(UsageError, match=words) if refused else nullcontext():
-        _grow(recorded(*before, more), tmp_path, lambda text: None)
+        _record_growth(recorded(*before, more), tmp_path, lambda text: None)
     assert (tmp_path / "steps.json").exists() != refused
 
 

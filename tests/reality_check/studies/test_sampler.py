@@ -34,7 +34,7 @@ def test_each_trial_has_a_sampler_of_its_own_seed_with_all_that_is_recorded(
         return original(seed=seed, **keywords)
 
     monkeypatch.setattr(optuna.samplers, name, make)
-    sampler = IndexedSampler(kind, 3, seed=5, seed_of_draws=6)
+    sampler = IndexedSampler(kind, 3, seed=5, draw_seed=6)
     study = optuna.create_study(sampler=sampler)
     for index in (7, 2):
         study.enqueue_trial({}, user_attrs={"trial_index": index})
@@ -51,15 +51,15 @@ def ask(sampler: IndexedSampler, index: int) -> tuple[float, float]:
 
 
 def test_qmc_fills_the_square_evenly_and_a_trial_is_the_same_whenever_it_is_asked_for() -> None:
-    sampler = IndexedSampler("qmc", 1, seed=5, seed_of_draws=6, names=("a", "b"))
+    sampler = IndexedSampler("qmc", 1, seed=5, draw_seed=6, parameter_names=("a", "b"))
     points = [ask(sampler, index) for index in range(16)]
     # Of any 16 points of a net in base 2 each of 16 boxes of equal size holds one.
     for columns, rows in ((4, 4), (16, 1), (1, 16), (2, 8)):
         boxes = {(int(a * columns), int(b * rows)) for a, b in points}
         assert len(boxes) == 16
-    again = IndexedSampler("qmc", 1, seed=99, seed_of_draws=6, names=("a", "b"))
+    again = IndexedSampler("qmc", 1, seed=99, draw_seed=6, parameter_names=("a", "b"))
     assert ask(again, 11) == points[11]
-    other = IndexedSampler("qmc", 1, seed=5, seed_of_draws=7, names=("a", "b"))
+    other = IndexedSampler("qmc", 1, seed=5, draw_seed=7, parameter_names=("a", "b"))
     assert ask(other, 11) != points[11]
 
 
@@ -74,7 +74,7 @@ def test_draws_without_a_model_are_the_same_in_every_version(
     kind: str, drawn: tuple[float, float]
 ) -> None:
     """Optuna 4.9 and 5.0, scipy 1.15 and 1.17 gave these."""
-    sampler = IndexedSampler(kind, 1, seed=5, seed_of_draws=7, names=("a", "b"))
+    sampler = IndexedSampler(kind, 1, seed=5, draw_seed=7, parameter_names=("a", "b"))
     assert ask(sampler, 11) == drawn
 
 
@@ -95,14 +95,14 @@ class Middle(optuna.samplers.RandomSampler):
 
 def test_a_sampler_of_ones_own_draws_after_the_start_up_trials() -> None:
     path = f"{__name__}.{Middle.__name__}"
-    sampler = IndexedSampler(path, 2, seed=5, seed_of_draws=6, own={"share": 0.25})
+    sampler = IndexedSampler(path, 2, seed=5, draw_seed=6, sampler_options={"share": 0.25})
     assert ask(sampler, 2) == (0.25, 0.25)
     assert 0.25 not in ask(sampler, 1)
 
 
 def test_cma_es_learns_where_the_best_lies() -> None:
     pytest.importorskip("cmaes", reason="the package cmaes is not installed")
-    study = optuna.create_study(sampler=IndexedSampler("cmaes", 4, seed=0, seed_of_draws=0))
+    study = optuna.create_study(sampler=IndexedSampler("cmaes", 4, seed=0, draw_seed=0))
     for index in range(60):
         study.enqueue_trial({}, user_attrs={"trial_index": index})
         trial = study.ask()

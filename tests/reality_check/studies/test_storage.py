@@ -20,7 +20,7 @@ from support.examples import examples
 from support.paths import TINY
 
 from reality_check.config import load_experiment
-from reality_check.launch.prepare import _as_locked
+from reality_check.launch.prepare import _resolve_for_folder
 from reality_check.launch.worker import work
 from reality_check.studies.campaign import read_campaign, storage_url
 from reality_check.studies.output_folder import lock_experiment
@@ -101,7 +101,7 @@ def test_what_is_locked_is_the_whole_path_and_readers_make_no_file(
     elsewhere.mkdir()
     monkeypatch.chdir(folder)
     given_it = load_experiment(TINY, ["storage=sqlite:///rel.db"])
-    locked, _ = _as_locked(given_it, {"dataset": "1"}, folder / "out")
+    locked, _ = _resolve_for_folder(given_it, {"dataset": "1"}, folder / "out")
     assert locked.storage is not None
     assert storage_file(locked.storage) == folder / "rel.db"
     open_storage(locked.storage)

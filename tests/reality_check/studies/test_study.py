@@ -225,7 +225,7 @@ def test_a_retried_index_keeps_its_parameters_though_more_is_known(make_study: O
     finish(stage)
     assert list(stage.complete()) == [0, 1, 2, 4, 5]
     lost = next(trial for trial in stage.trials() if trial.state == "running")
-    stage._fail(lost)
+    stage._fail_trial(lost)
     finish(stage)
     check_exact(stage, 6)
     assert stage.complete()[3].params == lost.params
@@ -297,7 +297,7 @@ def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_study
 
     def interrupted(attempt: TrialContext) -> TrialResult:
         running = [trial for trial in other.trials() if trial.state == "running"]
-        other._fail(running[0])
+        other._fail_trial(running[0])
         finish(other)
         return TrialResult(123.0)
 
@@ -318,7 +318,7 @@ def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
         attempt.renew_lease()
         touched.append("before")
         (running,) = [trial for trial in other.trials() if trial.state == "running"]
-        other._fail(running)
+        other._fail_trial(running)
         attempt.renew_lease()
         touched.append("after")
         return work(attempt)
@@ -344,7 +344,7 @@ def test_a_lease_lasts_half_the_grace_time_of_the_heartbeats(
     def interrupted(attempt: TrialContext) -> TrialResult:
         ends.append(attempt.renew_lease())
         (running,) = [trial for trial in other.trials() if trial.state == "running"]
-        other._fail(running)
+        other._fail_trial(running)
         now[0] = storage.grace_period / 4
         ends.append(attempt.renew_lease())
         return work(attempt)
@@ -371,7 +371,7 @@ def test_optunas_refusals_of_an_ended_trial_are_told_from_other_errors(make_stud
     stage = make_study()
     assert stage._offer_trial()
     trial = stage.study.ask()
-    stage._fail(stage.trials()[0])
+    stage._fail_trial(stage.trials()[0])
     refusals: list[Callable[[], object]] = [
         lambda: trial.set_user_attr("worker", "me"),
         lambda: trial.suggest_float("x", 0, 1),

@@ -134,7 +134,9 @@ def test_random_numbers_are_drawn_after_a_recording_that_failed(
     device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some versions of torch do not draw any then, until another recording has succeeded."""
-    monkeypatch.setattr(captured_step.CapturedStep, "_watched", captured_step.CapturedStep._beside)
+    monkeypatch.setattr(
+        captured_step.CapturedStep, "_run_watched", captured_step.CapturedStep._run_on_stream
+    )
     options: dict[str, Any] = {"loss": "support.graph_losses.Waits", "dropout": 0.3}
     with simulated_cuda.simulated_cuda(gpus=2) as gpus:
         trainer, found = steps(tmp_path, GRAPH, device, **options)
