@@ -197,9 +197,9 @@ def _rank(
         rank = np.arange(1, count + 1, dtype=np.int32)
         ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(beyond))))
     else:
-        is_own = nearest_by_sorting(similarities, classes, tile.classes, count)
-        rank = torch.arange(1, count + 1, device=own.device)
-        ranks = torch.where(is_own, rank, beyond).sort(dim=1).values
+        matches = nearest_by_sorting(similarities, classes, tile.classes, count)
+        all_ranks = torch.arange(1, count + 1, device=own.device)
+        ranks = torch.where(matches, all_ranks, beyond).sort(dim=1).values
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]
