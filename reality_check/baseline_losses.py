@@ -1,6 +1,6 @@
 """Losses to compare with: baselines of the papers' tables, and newer ones that PML lacks.
 
-Named in a YAML by their import path, e.g. ``reality_check.baseline_losses.LinearSoftmaxLoss``.
+A YAML file names one by its import path: ``reality_check.baseline_losses.LinearSoftmaxLoss``.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class LinearSoftmaxLoss(torch.nn.Module):
 
     .. math:: L = \frac{1}{N} \sum_i -\ln \mathrm{softmax}(W f_i + b)_{y_i}
 
-    The baseline "SM" of "Heated-Up Softmax Embedding", Tables 1 to 5. Computed in float32, with
-    the initialisation of torch's linear layer.
+    This is the baseline "SM" of "Heated-Up Softmax Embedding", Tables 1 to 5. It computes in
+    float32 and has the initialisation of torch's linear layer.
 
     Args:
-        num_classes: C.
-        embedding_size: D.
-        bias: whether there is b.
-        label_smoothing: torch's: each class gets a share of label_smoothing / C.
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        bias: Whether to add the bias b.
+        label_smoothing: As in torch's cross-entropy: every class gets label_smoothing / C of the
+            target probability.
     """
 
     def __init__(
@@ -47,7 +48,13 @@ class LinearSoftmaxLoss(torch.nn.Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Return the mean over the batch; embeddings (N, D), labels (N,); no miner has a say."""
+        """Return the mean over the batch; mined indices are ignored.
+
+        Args:
+            embeddings: Shape (N, D).
+            labels: Shape (N,).
+            indices_tuple: Ignored.
+        """
         logits = self.classify(embeddings.float())
         return torch.nn.functional.cross_entropy(
             logits, labels, label_smoothing=self.label_smoothing
@@ -60,13 +67,13 @@ class RingLoss(BaseMetricLossFunction):
     .. math:: L = \frac{1}{2N} \sum_i (\|f_i\| - R)^2
 
     "Stop-Gradient Softmax Loss", Eq. 4, after "Ring loss: Convex feature normalization for face
-    recognition". Its weight lambda is that of the sum it stands in. R starts at the mean length in
-    the first training batch.
+    recognition". The weight lambda is set where this loss is added to another one. R
+    starts at the mean length in the first training batch.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.radius = torch.nn.Parameter(torch.tensor(-1.0))  # below 0: not yet known
+        self.radius = torch.nn.Parameter(torch.tensor(-1.0))  # negative until the first batch
 
     def compute_loss(
         self,
@@ -76,7 +83,7 @@ class RingLoss(BaseMetricLossFunction):
         ref_emb: Tensor,
         ref_labels: Tensor,
     ) -> dict[str, dict[str, object]]:
-        """Return PML's loss dictionary, an entry a sample."""
+        """Return PML's loss dictionary, with one entry per sample."""
         lengths = embeddings.float().norm(dim=1)
         with torch.no_grad():
             self.radius.copy_(torch.where(self.radius < 0, lengths.mean(), self.radius))
@@ -88,14 +95,14 @@ class RingLoss(BaseMetricLossFunction):
 def dr_triplet(
     anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float, direction: float
 ) -> Tensor:
-    """Return what :class:`DRTripletLoss` is of each triplet, before the hinge.
+    """Return the value of :class:`DRTripletLoss` for each triplet, before the hinge.
 
     Args:
-        anchors: Shape (..., D), as the two others.
-        positives: Of the anchors' classes.
-        negatives: Of other classes.
-        margin: m.
-        direction: g.
+        anchors: Shape (..., D), like ``positives`` and ``negatives``.
+        positives: Embeddings of the anchors' classes.
+        negatives: Embeddings of other classes.
+        margin: The margin m.
+        direction: Weight g of the direction regulariser.
     """
     positive = (anchors - positives).square().sum(dim=-1)
     negative = (anchors - negatives).square().sum(dim=-1)
@@ -110,12 +117,12 @@ class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
 
     "GradML", section 3.1, after "Moving in the right direction" (Mohan et al., CVPR 2020), for
     embeddings of unit length: its :math:`1 - a^\top p` is half of :math:`|a - p|^2`. The hinge is
-    that of the triplet loss; without a miner, all triplets of the batch count.
+    the same as in the triplet loss; without a miner, all triplets of the batch are used.
 
     Args:
-        margin: m (neither paper's text has a value; ours).
-        direction: g (ours likewise); 0 is the triplet loss.
-        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
+        margin: The margin m (our value; neither paper gives one).
+        direction: Weight g of the regulariser (our value too); 0 is the triplet loss.
+        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and ``embedding_reg_weight``.
     """
 
     def __init__(self, margin: float = 0.2, direction: float = 0.3, **kwargs: Any) -> None:
@@ -131,7 +138,7 @@ class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
         ref_emb: Tensor,
         ref_labels: Tensor | None,
     ) -> LossDict:
-        """Return PML's loss dictionary, an entry a triplet."""
+        """Return PML's loss dictionary, with one entry per triplet."""
         c_f.labels_or_indices_tuple_required(labels, indices_tuple)
         embedding_shape(embeddings)
         triplets = lmu.convert_to_triplets(indices_tuple, labels, ref_labels, t_per_anchor="all")
@@ -146,13 +153,14 @@ class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
 class LossAfterWarmUp(Phased, torch.nn.Module):
     """One loss in the first phase of a training, another one from the second phase on.
 
-    For losses that need a network which has learned something, compared from equal starts: write
-    ``phase2: {arguments: {warm_up_weight: 0}}``.
+    It lets losses that need a partly trained network be compared from equal starts. To switch,
+    write ``phase2: {arguments: {warm_up_weight: 0}}``.
 
     Args:
-        warm_up: the loss of the first phase; miners have no say in it.
-        loss: the loss of the second phase.
-        warm_up_weight: 1 is the first phase, 0 the second one; numbers between weight the two.
+        warm_up: The loss of the first phase, called without mined indices.
+        loss: The loss of the second phase.
+        warm_up_weight: Weight of ``warm_up``, 1 in the first phase and 0 in the second; ``loss``
+            has the remaining weight.
 
     Raises:
         ValueError: ``warm_up_weight`` is not between 0 and 1.
@@ -176,7 +184,7 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Tensor:
-        """Return the loss of the phase; arguments as those of PML's losses."""
+        """Return the loss of the current phase; the arguments are those of PML's losses."""
         parts = []
         if self.warm_up_weight > 0:
             warm = self.warm_up(embeddings, labels, None, ref_emb, ref_labels)
@@ -192,12 +200,14 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
         Raises:
             ValueError: A name is unknown or a value is not allowed; then nothing is changed.
         """
-        later: Any = getattr(self.loss, "set_phase", None)
-        own = {k: v for k, v in values.items() if later is None or k in self.phase_checks}
-        self._checked(own)
-        if len(own) < len(values):
-            later(**{k: v for k, v in values.items() if k not in own})
-        super().set_phase(**own)
+        set_phase_of_loss: Any = getattr(self.loss, "set_phase", None)
+        own_values = {
+            k: v for k, v in values.items() if set_phase_of_loss is None or k in self.phase_checks
+        }
+        self._checked_phase(own_values)
+        if len(own_values) < len(values):
+            set_phase_of_loss(**{k: v for k, v in values.items() if k not in own_values})
+        super().set_phase(**own_values)
 
 
 class CenterContrastiveLoss(NormalizedSoftmaxLoss):
@@ -209,9 +219,9 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         + \lambda \|\hat x_i - \hat c_{y_i}\|^2, \qquad \cos_{ij} = \hat x_i \cdot \hat c_j
 
     "Center Contrastive Loss for Metric Learning" (Cai, Xiong & Tian 2023, arXiv 2308.00458), Eq. 5,
-    as described in two independent implementations: the paper itself was not at hand. Theirs drops
+    as described in two independent implementations: the paper itself was not at hand. They drop
     the constant 2 lambda of the squared distance. The centers are parameters, as proxies are. No
-    source says which s, m and lambda the paper took, so that the defaults are ours; those
+    source gives the paper's s, m and lambda, so the defaults are ours; the two
     implementations have s 16 and 64, m 0 and 0.2, lambda 2 and 1.
 
     The reducer gets both terms as sub-losses of each sample, ``contrastive_loss`` and
@@ -221,9 +231,9 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         scale: s, multiplies the cosines; above 0.
-        margin: m, taken from the cosine to the own center.
+        margin: m, subtracted from the cosine to the own center.
         center_weight: lambda, weight of the second term.
-        **kwargs: Those of ``NormalizedSoftmaxLoss`` but its temperature, which is 1 / s.
+        **kwargs: Arguments of ``NormalizedSoftmaxLoss`` except ``temperature``, which is 1 / s.
     """
 
     sub_losses = ("contrastive_loss", "center_loss")
@@ -244,7 +254,7 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         self.add_to_recordable_attributes(list_of_names=["margin", "center_weight"], is_stat=False)
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Return each sub-loss of the samples, shape (N,), by name."""
+        """Return the sub-losses by name, each of shape (N,)."""
         y, rows = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), rows, y)
         own = sums.own - self.margin / self.temperature
@@ -264,13 +274,13 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
     over the points a: the N unit-length embeddings of the batch and M proxies of each class, with
     Euclidean distances d. "Potential Field Based Deep Metric Learning" (Bhatnagar & Ahuja, CVPR
     2025, arXiv 2405.18560), Eq. 1, 2 and 6, as described in a summary and two independent
-    implementations that agree: the paper itself was not at hand. What none of them says is ours:
-    U is divided by N; proxies start normal (a direction at random); and below a tenth of
-    delta a repulsion continues along its tangent, so that points that nearly coincide get a force
-    that is large and not infinite.
+    implementations that agree: the paper itself was not at hand. Three details are ours, as no
+    source gives them: U is divided by N; proxies are drawn from a normal distribution; and below a
+    tenth of delta the repulsion continues along its tangent, so that the force between nearly
+    coincident points is finite.
 
-    The reducer gets the energy of each sample, ``sample_loss``, and that of all proxies over N,
-    ``proxy_loss``, already reduced. Mined pairs have no say: all points interact.
+    The reducer gets the energy of each sample, ``sample_loss``, and the energy of all proxies
+    divided by N, ``proxy_loss``, already reduced. Mined pairs are ignored: all points interact.
 
     Args:
         num_classes: Number of classes C.
@@ -279,7 +289,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         alpha: Power by which potentials decay, above 0 (paper: best at 3 to 6).
         delta: Distance below which nothing attracts and above which nothing repels (paper: 0.1 to
             0.3); above 0.
-        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
+        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and ``embedding_reg_weight``.
     """
 
     def __init__(
@@ -312,18 +322,20 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         assert labels is not None
         if len(embeddings) == 0:
             return self.zero_losses()
-        count, (classes, each, _) = len(embeddings), self.proxies.shape
-        owners = torch.arange(classes, device=labels.device).repeat_interleave(each)
+        num_samples, (num_classes, proxies_per_class, _) = len(embeddings), self.proxies.shape
+        proxy_labels = torch.arange(num_classes, device=labels.device).repeat_interleave(
+            proxies_per_class
+        )
         points = unit_vectors(torch.cat((embeddings, self.proxies.flatten(0, 1).to(embeddings))))
-        energies = self._energies(points, torch.cat((labels, owners.to(labels))))
+        energies = self._energies(points, torch.cat((labels, proxy_labels.to(labels))))
         return {
             "sample_loss": {
-                "losses": energies[:count],
+                "losses": energies[:num_samples],
                 "indices": c_f.torch_arange_from_size(embeddings),
                 "reduction_type": "element",
             },
             "proxy_loss": {
-                "losses": energies[count:].sum() / count,
+                "losses": energies[num_samples:].sum() / num_samples,
                 "indices": None,
                 "reduction_type": "already_reduced",
             },
@@ -345,10 +357,10 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
 
 
 class UniformByWidth:
-    """Initialises proxies (C, D) uniformly in +-1/sqrt(D), as a linear layer of torch.
+    """Initialises proxies (C, D) uniformly in +-1/sqrt(D), like torch's linear layer.
 
     Only the direction of a normalised proxy matters, but its length divides its gradient. The
-    authors of "Classification is a Strong Baseline for Deep Metric Learning" start like this.
+    authors of "Classification is a Strong Baseline for Deep Metric Learning" initialise this way.
     """
 
     def __call__(self, proxies: Tensor) -> None:

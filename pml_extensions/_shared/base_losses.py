@@ -1,4 +1,4 @@
-"""Base classes of the losses, to be combined with PML's.
+"""Base classes of the losses, to be combined with PML's base class.
 
 PML is not imported here, so modules and metrics work without it.
 """
@@ -66,7 +66,7 @@ class Float32Loss(_Base):
             The reduced loss: with PML's reducers a float32 scalar (float64 for float64 embeddings).
         """
         # PML tests ``ref_emb is embeddings``, so one tensor must be cast to one tensor.
-        x = _float32(embeddings)
+        x = _half_to_float32(embeddings)
         if ref_emb is not None:
             # Detected in the autograd graph: comparing values would synchronise with the GPU.
             inputs = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
@@ -77,13 +77,14 @@ class Float32Loss(_Base):
                     "DistributedLossWrapper(efficient=True) of PML loses the gradient of pairs "
                     "across ranks; write pml_extensions.distributed.DistributedLossWrapper(loss)."
                 )
-            ref_emb = x if ref_emb is embeddings else _float32(ref_emb)
+            ref_emb = x if ref_emb is embeddings else _half_to_float32(ref_emb)
         with without_autocast(x):
             loss: Tensor = super().forward(x, labels, indices_tuple, ref_emb, ref_labels)
         return loss
 
 
-def _float32(x: Tensor) -> Tensor:
+def _half_to_float32(x: Tensor) -> Tensor:
+    """Return float16 and bfloat16 tensors as float32, and others unchanged."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
@@ -96,7 +97,7 @@ class Phased:
     phase_checks: ClassVar[Mapping[str, Callable[[str, Any], float]]] = {}
 
     def set_phase(self, **values: float) -> None:
-        """Set hyper-parameters from the next forward pass on; those not given keep their value.
+        """Set hyper-parameters from the next forward pass on; the others keep their values.
 
         Args:
             **values: New values by name.
@@ -104,10 +105,10 @@ class Phased:
         Raises:
             ValueError: A name is unknown or a value is not allowed; then nothing is changed.
         """
-        for name, number in self._checked(values).items():
+        for name, number in self._checked_phase(values).items():
             setattr(self, name, number)
 
-    def _checked(self, values: Mapping[str, Any]) -> dict[str, float]:
+    def _checked_phase(self, values: Mapping[str, Any]) -> dict[str, float]:
         unknown = [name for name in values if name not in self.phase_checks]
         if unknown:
             raise ValueError(
@@ -141,12 +142,12 @@ class ProxyLoss(Phased, Float32Loss):
         embedding_size: Dimension D of the embeddings.
         phase: Initial values of the hyper-parameters in ``phase_checks``, by name.
         class_sampler: Chooses the classes used in a training step, such as ``ClassSampler(0.1)``;
-            evaluation mode uses all classes. None: always all.
+            evaluation mode uses all classes. None always uses all.
         softmax: How sums over classes are computed, such as ``ChunkedSoftmax()``, whose memory does
-            not grow with batch size x classes. None: from the matrix of all logits.
+            not grow with batch size x classes. None uses the matrix of all logits.
         check_labels: True raises ValueError for a label out of range, which synchronises with a
-            GPU. None does so on the CPU and uses a device-side assertion elsewhere. False skips the
-            check.
+            GPU. None raises it on the CPU only and uses a device-side assertion elsewhere. False
+            skips the check.
         **kwargs: PML's ``reducer``, ``weight_init_func``, ``weight_regularizer``,
             ``embedding_regularizer`` and their weights.
 
@@ -282,12 +283,13 @@ class ProxyLoss(Phased, Float32Loss):
         embedding_shape(embeddings, self.embedding_size)
         labels = class_labels(labels, self.num_classes, check=True).to(self.proxies.device)
         x = embeddings.to(self.proxies)
-        sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
+        class_sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
         seen = torch.bincount(labels, minlength=self.num_classes) > 0
-        self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(sums), self.proxies))
+        self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(class_sums), self.proxies))
 
 
 def _require_method(name: str, value: Any, method: str, example: str) -> Any:
+    """Return ``value``, or raise ValueError if it is neither None nor has the method."""
     if value is not None and not hasattr(value, method):
         raise ValueError(f"{name} must be an object such as {example}, but got {name}={value!r}.")
     return value

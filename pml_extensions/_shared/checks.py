@@ -18,11 +18,11 @@ class Number:
 
     Args:
         allowed: What the number must be, in words.
-        holds: Returns True for an allowed number.
+        is_allowed: Returns whether a number is allowed.
     """
 
     allowed: str
-    holds: Callable[[float], bool]
+    is_allowed: Callable[[float], bool]
 
     def __call__(self, name: str, value: Any) -> float:
         """Return ``value`` as a float, or raise ValueError if it is not an allowed number."""
@@ -30,7 +30,7 @@ class Number:
             number = None if isinstance(value, (bool, str)) else float(value)
         except (TypeError, ValueError):
             number = None
-        if number is None or not self.holds(number):
+        if number is None or not self.is_allowed(number):
             allowed = "a number" if number is None else self.allowed
             raise ValueError(f"{name} must be {allowed}, but got {name}={value!r}.")
         return number
@@ -69,8 +69,9 @@ def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
 def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) -> Tensor:
     """Return ``labels`` as int64, or raise ValueError if they are not integers 0..num_classes-1.
 
-    On a GPU reading the range would wait for the device, so there, and under torch.compile, it is
-    an assertion that the device makes, unless ``check`` is True; False checks nothing.
+    With ``check=None`` a GPU, or any device under torch.compile, asserts the range asynchronously,
+    because reading it would wait for the device. True raises the error on a GPU too; False skips
+    the check of the range.
     """
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, but their dtype is {labels.dtype}.")

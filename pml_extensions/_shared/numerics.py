@@ -38,7 +38,7 @@ def gradients(
     Args:
         function: Returns a tuple of tensors.
         inputs: Floating-point tensors, then integer tensors, whose gradients are None.
-        grads: Gradients of the outputs; None stands for zeros.
+        grads: Gradients of the outputs; None means zeros.
     """
     floats = [tensor for tensor in inputs if tensor.is_floating_point()]
     integers = inputs[len(floats) :]

@@ -1,6 +1,6 @@
 """Quadruples and pairs of a batch, and the distances in them, for :class:`GradMLLoss`.
 
-A quadruple (x1, x2, y1, y2) holds two samples of each of two classes.
+A quadruple (x1, x2, y1, y2) consists of two samples of each of two classes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def disjoint_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return quadruples (x1, x2, y1, y2) that use each sample of the batch at most once.
 
     Classes are in order of first appearance. Round r takes the r-th pair of samples of every class
-    that has one, and joins each two consecutive pairs to a quadruple; an odd pair is left out. One
-    synchronisation with the device of ``labels`` is needed, for the number of quadruples.
+    that has one, and joins every two consecutive pairs to a quadruple; a last single pair is left
+    out. One synchronisation with the device of ``labels`` is needed, for the number of quadruples.
 
     Args:
         labels: Shape (N,), N at least 4.
@@ -102,18 +102,18 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     is_used = count > 1
     is_class = (rank == 0) & is_used
     starts, exists = _nonzero(is_class, at_least=2)
-    classes = len(starts)
+    num_classes = len(starts)
     # Samples that are left out form one more class, which is never paired.
-    class_of = torch.where(is_used & exists, (is_class.cumsum(0) - 1)[first], classes)
-    size = _sums(x.new_ones(len(x)), class_of, classes + 1).clamp(min=2)
+    class_of = torch.where(is_used & exists, (is_class.cumsum(0) - 1)[first], num_classes)
+    sizes = _group_sums(x.new_ones(len(x)), class_of, num_classes + 1).clamp(min=2)
     if k == 2:
-        within, between, *_ = _MeanSquares.apply(x, size, class_of)
+        within, between, *_ = _MeanSquares.apply(x, sizes, class_of)
     else:
-        within, between = _means(pairwise_distances(x, x.view_as(x)).pow(k), class_of, size)
-    a, b = _index_pairs(classes, labels.device)
+        within, between = _mean_entries(pairwise_distances(x, x.view_as(x)).pow(k), class_of, sizes)
+    a, b = _index_pairs(num_classes, labels.device)
     return QuadrupleMeans(
         (within.index_select(0, a) + within.index_select(0, b)) * exists,
-        between.flatten().gather(0, a * (classes + 1) + b) * exists,
+        between.flatten().gather(0, a * (num_classes + 1) + b) * exists,
         starts[a],
         exists,
         is_used.sum() * exists,
@@ -157,20 +157,24 @@ def _rank_in_run(values: Tensor) -> Tensor:
 
 
 def _class_positions(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return, for each sample, where its class first occurs, its rank in it and the class size."""
+    """Return three tensors of shape (N,) about the class of each sample.
+
+    They are the index of the first sample of the class, the rank of the sample among the samples of
+    the class, and the class size.
+    """
     order = labels.argsort(stable=True)
     rank_in_order = _rank_in_run(labels[order])
     position = torch.arange(len(labels), device=labels.device)
     first = torch.empty_like(position).scatter(0, order, order[position - rank_in_order])
     rank = torch.empty_like(position).scatter(0, order, rank_in_order)
-    return first, rank, _sums(torch.ones_like(position), first, len(labels))[first]
+    return first, rank, _group_sums(torch.ones_like(position), first, len(labels))[first]
 
 
 def _nonzero(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
-    """Return where ``mask`` is True, shape (P,), and whether that is ``at_least`` times, shape ().
+    """Return where ``mask`` is True, shape (P,), and whether P is at least ``at_least``, shape ().
 
-    If it is not, positions 0 to at_least - 1 are returned. So P is never 0, and callers need no
-    branch on it, which torch.compile could not trace.
+    If it would be smaller, positions 0 to at_least - 1 are returned. So P is never 0, and callers
+    need no branch on it, which torch.compile could not trace.
     """
     exists = mask.sum() >= at_least
     fallback = torch.arange(len(mask), device=mask.device) < at_least
@@ -189,21 +193,21 @@ def _index_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return a, torch.arange(total, device=device) - (later.cumsum(0) - later - index - 1)[a]
 
 
-def _sums(values: Tensor, group_of: Tensor, groups: int) -> Tensor:
-    """Return the sum of each group of rows of ``values``, shape (groups, ...)."""
-    return values.new_zeros(groups, *values.shape[1:]).index_add(0, group_of, values)
+def _group_sums(values: Tensor, group_of: Tensor, num_groups: int) -> Tensor:
+    """Return the sum of each group of rows of ``values``, shape (num_groups, ...)."""
+    return values.new_zeros(num_groups, *values.shape[1:]).index_add(0, group_of, values)
 
 
-def _means(powers: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+def _mean_entries(powers: Tensor, class_of: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
     """Return means of an (N, N) matrix within classes, shape (C,), and between them, (C, C)."""
-    sums = _sums(_sums(powers, class_of, len(size)).t(), class_of, len(size))
-    return sums.diagonal() / (size * (size - 1)), sums / (size.unsqueeze(1) * size)
+    sums = _group_sums(_group_sums(powers, class_of, len(sizes)).t(), class_of, len(sizes))
+    return sums.diagonal() / (sizes * (sizes - 1)), sums / (sizes.unsqueeze(1) * sizes)
 
 
-def _plain_mean_squares(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, Tensor]:
+def _plain_mean_squares(x: Tensor, sizes: Tensor, class_of: Tensor) -> tuple[Tensor, Tensor]:
     """Return the result of ``_MeanSquares`` from plain operations."""
     squares = x.square().sum(dim=1)
-    return _means(squares.unsqueeze(1) + squares - 2 * x @ x.t(), class_of, size)
+    return _mean_entries(squares.unsqueeze(1) + squares - 2 * x @ x.t(), class_of, sizes)
 
 
 class _MeanSquares(Fused):
@@ -214,28 +218,28 @@ class _MeanSquares(Fused):
     """
 
     @staticmethod
-    def forward(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, ...]:
-        sums = _sums(x, class_of, len(size))
-        means = sums / size.unsqueeze(1)
+    def forward(x: Tensor, sizes: Tensor, class_of: Tensor) -> tuple[Tensor, ...]:
+        sums = _group_sums(x, class_of, len(sizes))
+        means = sums / sizes.unsqueeze(1)
         deviations = means.index_select(0, class_of).sub_(x)
-        variance = _sums(_squared_lengths(deviations), class_of, len(size)) / size
+        variance = _group_sums(_squared_lengths(deviations), class_of, len(sizes)) / sizes
         # Distances do not change under a shift; this one keeps the digits of the products.
         shift = sums.sum(dim=0) / len(x)
         centred = means - shift
         spread = variance + _squared_lengths(centred)
         between = (spread.unsqueeze(1) + spread).addmm_(centred, centred.t(), alpha=-2)
-        return variance * (2 * size / (size - 1)), between, centred, shift
+        return variance * (2 * sizes / (sizes - 1)), between, centred, shift
 
     @staticmethod
     @differentiable_as(_plain_mean_squares)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        x, size, class_of, _, _, centred, shift = ctx.saved_tensors
+        x, sizes, class_of, _, _, centred, shift = ctx.saved_tensors
         grad_within, grad_between, *_ = grads
         symmetric = grad_between + grad_between.t()
         grad_spread = symmetric.sum(dim=1)
         grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(symmetric, centred, alpha=-1)
-        scale = 2 * (grad_spread + grad_within * (2 * size / (size - 1))) / size
-        offset = grad_means * (2 / size).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)
+        scale = 2 * (grad_spread + grad_within * (2 * sizes / (sizes - 1))) / sizes
+        offset = grad_means * (2 / sizes).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)
         grad_x = offset.index_select(0, class_of)
         grad_x.addcmul_(scale.index_select(0, class_of).unsqueeze(1), x)
         return grad_x, None, None

@@ -66,7 +66,7 @@ def logit_gradient(
     grads: Sequence[Tensor | None],
     start: int = 0,
 ) -> Tensor:
-    """Return the gradient of ``z``, from those of own, ``top + log_sum`` and total of a part."""
+    """Return the gradient of ``z`` from ``grads``: of own, of ``top + log_sum`` and of total."""
     grad_own, grad_others, grad_total = grads
     column, present = own_columns(z, labels, start)
     # Without another class the log-sum-exp is minus infinity, and its gradient must be zero.
@@ -93,7 +93,7 @@ def own_columns(z: Tensor, labels: Tensor, start: int) -> tuple[Tensor, Tensor]:
     return column.clamp(0, z.shape[-1] - 1), present
 
 
-def own_rows(rows: Tensor, labels: Tensor) -> Tensor:
+def select_label_rows(rows: Tensor, labels: Tensor) -> Tensor:
     """Return the row of each sample's own class, shape (N, ...)."""
     if rows.ndim != 2 or torch.compiler.is_compiling():
         return rows.index_select(0, labels)
@@ -154,9 +154,9 @@ class Softmax:
         The arguments are those of :meth:`cross_entropy`.
         """
         # Taken before the logits, so that backward adds the sparse gradient to the dense one.
-        rows_of_labels = tuple(own_rows(parameter, labels) for parameter in rows)
+        label_rows = tuple(select_label_rows(parameter, labels) for parameter in rows)
         z = logits(x, *rows)
         if not z.requires_grad:  # then the gradient would be sparse, which Adam refuses
-            rows_of_labels = tuple(parameter.index_select(0, labels) for parameter in rows)
+            label_rows = tuple(parameter.index_select(0, labels) for parameter in rows)
         own, others, total, *_ = _MatrixSums.apply(z, labels)
-        return Sums(own, others, total, rows_of_labels)
+        return Sums(own, others, total, label_rows)

@@ -40,20 +40,20 @@ class ChunkedSoftmax(Softmax):
         return softplus(sums.others - sums.own)
 
     def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
-        """Return the sums of the softmax, as ``Softmax.sums``."""
+        """Return the sums of the softmax; see :meth:`Softmax.sums`."""
         if torch.compiler.is_compiling():
             return _traceable_sums(logits, self.chunk_size, labels, x, rows)
-        own, others, total, *own_rows = _ChunkedSums.apply(
+        own, others, total, *label_rows = _ChunkedSums.apply(
             logits, self.chunk_size, labels, x, *rows
         )
-        return Sums(own, others, total, tuple(own_rows))
+        return Sums(own, others, total, tuple(label_rows))
 
     def __repr__(self) -> str:
         return f"ChunkedSoftmax({self.chunk_size})"
 
 
-def _added(a: Part, b: Part) -> Part:
-    """Return the sums over the classes of both parts."""
+def _merge_parts(a: Part, b: Part) -> Part:
+    """Return the sums over the classes of both parts together."""
     top = torch.maximum(a.top, b.top)
     empty = top == -torch.inf
     origin = top.masked_fill(empty, 0.0)
@@ -69,26 +69,26 @@ class _ChunkedSums(torch.autograd.Function):
         ctx: Any, logits: Logits, size: int, labels: Tensor, x: Tensor, *rows: Tensor
     ) -> tuple[Tensor, ...]:
         sums = reduce(
-            _added,
+            _merge_parts,
             (Part.of(logits(x, *chunk), labels, start) for start, chunk in _chunks(rows, size)),
         )
         ctx.save_for_backward(labels, sums.top, sums.log_sum, x, *rows)
         ctx.logits, ctx.size = logits, size
         ctx.set_materialize_grads(False)
-        rows_of_labels = [row.index_select(0, labels) for row in rows]
-        return sums.own, sums.top + sums.log_sum, sums.total, *rows_of_labels
+        label_rows = [row.index_select(0, labels) for row in rows]
+        return sums.own, sums.top + sums.log_sum, sums.total, *label_rows
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         labels, top, log_sum, x, *rows = ctx.saved_tensors
         needs_grad = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
-            # Computed again in one piece, so that these gradients have gradients (create_graph).
-            def recomputed(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-                rows_of_labels = (row.index_select(0, labels) for row in rows)
-                return *plain_sums(ctx.logits(x, *rows), labels), *rows_of_labels
+            # create_graph=True: recompute the outputs in one piece, differentiably.
+            def recompute_forward(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+                label_rows = (row.index_select(0, labels) for row in rows)
+                return *plain_sums(ctx.logits(x, *rows), labels), *label_rows
 
-            return None, None, None, *gradients(recomputed, (x, *rows), grads)
+            return None, None, None, *gradients(recompute_forward, (x, *rows), grads)
         grad_x = torch.zeros_like(x) if needs_grad[0] else None
         grad_rows = [
             torch.empty_like(row) if needed else None
@@ -119,16 +119,16 @@ class _ChunkedSums(torch.autograd.Function):
 
         for start, chunk in _chunks(rows, ctx.size):
             add_gradients(start, chunk)
-        for out, grad_own_rows in zip(grad_rows, grads[3:], strict=True):
-            if out is not None and grad_own_rows is not None:
-                out.index_add_(0, labels, grad_own_rows)
+        for out, grad_label_rows in zip(grad_rows, grads[3:], strict=True):
+            if out is not None and grad_label_rows is not None:
+                out.index_add_(0, labels, grad_label_rows)
         return None, None, None, grad_x, *grad_rows
 
 
 def _traceable_sums(
     logits: Logits, size: int, labels: Tensor, x: Tensor, rows: Sequence[Tensor]
 ) -> Sums:
-    """Return the same sums for torch.compile, which cannot trace ``_ChunkedSums.backward``."""
+    """Return the sums for torch.compile, which cannot trace ``_ChunkedSums.backward``."""
 
     def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return plain_sums(logits(x, *chunk), labels, start)
@@ -140,11 +140,11 @@ def _traceable_sums(
         for start, chunk in _chunks(rows, size)
     ]
     own, others, total = (torch.stack(values) for values in zip(*parts, strict=True))
-    own_rows = tuple(row.index_select(0, labels) for row in rows)
-    return Sums(own.sum(dim=0), others.logsumexp(dim=0), total.sum(dim=0), own_rows)
+    label_rows = tuple(row.index_select(0, labels) for row in rows)
+    return Sums(own.sum(dim=0), others.logsumexp(dim=0), total.sum(dim=0), label_rows)
 
 
 def _chunks(rows: Sequence[Tensor], size: int) -> Iterator[tuple[int, list[Tensor]]]:
-    """Yield the first class of each chunk and its rows of the class-wise parameters."""
+    """Yield each chunk: its first class, and its rows of each class-wise parameter."""
     for start in range(0, len(rows[0]), size):
         yield start, [row[start : start + size] for row in rows]

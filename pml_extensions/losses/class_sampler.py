@@ -19,7 +19,7 @@ RatioOf = Literal["all", "negatives"]
 
 
 class ClassSampler(torch.nn.Module):
-    """Samples the classes of a training step: those of the batch and random other ones.
+    """Samples the classes of a training step: the classes of the batch and random other ones.
 
     "Classification is a Strong Baseline for Deep Metric Learning", section 4.3. Every call draws
     new classes. The seed (torch's at construction) and the number of the draw are buffers, so a
@@ -27,13 +27,13 @@ class ClassSampler(torch.nn.Module):
     recomputes gets the same classes. With torch.distributed, all ranks keep the classes of all
     batches and draw the same other classes.
 
-    The number of kept classes is a shape, which the host must know. If it depends on the number of
-    classes in the batch, counting them synchronises with the GPU, unless ``classes_per_step`` is
-    set.
+    The number of kept classes is the size of a tensor, so the host must know it. If it depends on
+    the number of classes in the batch, counting them synchronises with the GPU, unless
+    ``classes_per_step`` is set.
 
     Attributes:
         classes_per_step: Number of distinct classes in every step, over all ranks, if it is
-            constant, as with class-balanced batches; None: they are counted.
+            constant, as with class-balanced batches; None counts them.
 
     Args:
         ratio: Fraction of the C classes to keep; 1 keeps all.
@@ -55,7 +55,7 @@ class ClassSampler(torch.nn.Module):
         super().__init__()
         self.ratio = share("ratio", ratio)
         # An exact fraction: in floats ceil(0.07 x 100) is 8. Integers can be traced by dynamo.
-        self._share_of = Fraction(repr(self.ratio)).limit_denominator(10**11).as_integer_ratio()
+        self._exact_ratio = Fraction(repr(self.ratio)).limit_denominator(10**11).as_integer_ratio()
         self.classes_per_step: int | None = None
         self.ratio_of = one_of("ratio_of", ratio_of, ("all", "negatives"))
         self.sparse_gradients = one_of("sparse_gradients", sparse_gradients, (True, False))
@@ -71,9 +71,9 @@ class ClassSampler(torch.nn.Module):
         self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
-        """Return the smallest number of classes in a step, that of a batch of one class."""
+        """Return the smallest number of classes in a step, reached by a batch of one class."""
         if self.ratio_of == "all":
-            return max(1, self._share(num_classes))
+            return max(1, self._kept_share(num_classes))
         return self._with_negatives(1, num_classes)
 
     def forward(
@@ -100,13 +100,13 @@ class ClassSampler(torch.nn.Module):
 
         Args:
             labels: Labels of the batch, shape (N,), values 0..C-1.
-            num_classes: C.
+            num_classes: Number of classes C.
 
         Returns:
             Distinct classes in ascending order, int64, shape (K,).
         """
         present = presence(labels, num_classes)
-        state = torch.stack((self.seed, self._number(labels))).to(labels.device)
+        state = torch.stack((self.seed, self._draw_number(labels))).to(labels.device)
         ranks = world_size()
         if ranks > 1:
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
@@ -114,15 +114,15 @@ class ClassSampler(torch.nn.Module):
         kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
         return sample_classes(present, kept, *state.unbind())
 
-    def _number(self, labels: Tensor) -> Tensor:
+    def _draw_number(self, labels: Tensor) -> Tensor:
         """Return the number of this draw; a recomputed call gets the number of the first call."""
         if not is_recomputing():
             self.draw += 1
             if not torch.compiler.is_compiling():
                 self._recent.append([labels, self.draw.clone(), None])
             return self.draw
-        # The recomputed call has the same label tensor (int64 labels are not copied). If several
-        # calls had it, a backward pass recomputes the last one first.
+        # A recomputed call gets the same label tensor (int64 labels are not copied). If several
+        # calls shared that tensor, a backward pass recomputes the last one first.
         task = torch._C._current_graph_task_id()
         for call in reversed(self._recent):
             call_labels, draw, last_task = call
@@ -134,12 +134,13 @@ class ClassSampler(torch.nn.Module):
     def _num_kept(self, present: Tensor, max_present: int) -> int:
         """Return the number K of classes in this step; at most ``max_present`` are present."""
         if self.ratio_of == "all":
-            kept = self._share(len(present))
+            kept = self._kept_share(len(present))
             # Counting the present classes synchronises with a GPU, so it is avoided if possible.
             return kept if kept >= max_present else max(kept, self._num_present(present))
         return self._with_negatives(self._num_present(present), len(present))
 
     def _num_present(self, present: Tensor) -> int:
+        """Return the number of classes that are present."""
         expected = self.classes_per_step
         if expected is None:
             return int(present.sum())
@@ -148,9 +149,10 @@ class ClassSampler(torch.nn.Module):
         return expected
 
     def _with_negatives(self, present: int, num_classes: int) -> int:
-        return present + self._share(num_classes - present)
+        """Return the number of classes in the batch plus the number of sampled others."""
+        return present + self._kept_share(num_classes - present)
 
-    def _share(self, classes: int) -> int:
+    def _kept_share(self, classes: int) -> int:
         """Return ceil(ratio x classes)."""
-        numerator, denominator = self._share_of
+        numerator, denominator = self._exact_ratio
         return -(-numerator * classes // denominator)

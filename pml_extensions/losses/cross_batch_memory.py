@@ -49,7 +49,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
             embeddings: Shape (N, D).
             *args: PML's ``labels``, shape (N,), ``indices_tuple`` (mined within the batch, or None)
                 and ``enqueue_mask`` (samples that are added to the memory), shape (N,).
-            **kwargs: The same by name.
+            **kwargs: The same arguments by name.
         """
         if is_recomputing():
             raise RuntimeError(
@@ -65,7 +65,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         return torch.tensor([self.queue_idx, self.has_been_filled])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Load both values from a checkpoint."""
+        """Load the queue's position and whether it is full from a checkpoint."""
         self.queue_idx, self.has_been_filled = state.tolist()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:

@@ -73,9 +73,9 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         quadruples: ``"disjoint"`` or ``"all"``.
         term_weights: The weights :math:`a_1, \dots, a_6` of Eq. 10 for the distances x1-x2, y1-y2,
             x1-y1, x1-y2, x2-y1 and x2-y2, where x is the class that appears first in the batch.
-            None stands for (1, 1, w, w, w, w). All quadruples, and pairs, have no such order: they
-            use the mean of the first two weights and the mean of the last four.
-        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
+            None means (1, 1, w, w, w, w). ``quadruples="all"`` and pairs have no such order, so
+            they use the mean of the first two weights and the mean of the last four.
+        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and ``embedding_reg_weight``.
 
     Raises:
         ValueError: An argument is out of range, or both ``w`` and ``term_weights`` are given.
@@ -98,7 +98,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             "normalize_embeddings", normalize_embeddings, (True, False)
         )
         self.quadruples = one_of("quadruples", quadruples, ("disjoint", "all"))
-        self.term_weights = _six_weights(term_weights, self.w)
+        self.term_weights = _checked_term_weights(term_weights, self.w)
         self._batch_size = 0
         self.num_unused_samples = 0
         if not normalize_embeddings and any(self._weights()[2:]):
@@ -113,7 +113,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 
     @property
     def num_unused_samples(self) -> int:
-        """Number of samples of the last batch in no quadruple; 0 if pairs were used."""
+        """Number of samples of the last batch that are in no quadruple; 0 if pairs were used."""
         # Stored as a tensor, so that the device is synchronised only if it is read.
         value = self._num_unused_samples
         unused = int(value.cpu().numpy() if isinstance(value, Tensor) else value)
@@ -159,20 +159,20 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             )
         if len(embeddings) == 0 or len(ref_emb) == 0:
             return self.zero_losses()
-        x = self._vectors(embeddings)
+        x = self._normalized(embeddings)
         if indices_tuple is None and labels is not None and not has_reference:
             return self._quadruple_losses(x, labels)
-        y = x if ref_emb is embeddings else self._vectors(ref_emb.to(x.dtype))
+        y = x if ref_emb is embeddings else self._normalized(ref_emb.to(x.dtype))
         return self._pair_losses(x, y, labels, indices_tuple, ref_labels)
 
-    def _vectors(self, embeddings: Tensor) -> Tensor:
+    def _normalized(self, embeddings: Tensor) -> Tensor:
         return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
 
     def _quadruple_losses(self, x: Tensor, labels: Tensor) -> LossDict:
         self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
-        terms = self._disjoint if self.quadruples == "disjoint" else self._all
+        terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
         pos, neg, first = terms(x, labels)
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
             _ = self.num_unused_samples  # read for its warning; needs no synchronisation here
@@ -181,7 +181,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},
         }
 
-    def _disjoint(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _disjoint_terms(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return positive terms, negative terms and first samples of disjoint quadruples."""
         factor: Tensor
         if self._reduces_by_mean():
@@ -205,14 +205,14 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return paired_distances(x, y).pow(self.k)
 
     def _reduces_by_mean(self) -> bool:
-        """Return whether the entries are only used in a mean, so that padding goes unseen."""
+        """Return whether the entries are only used in a mean, so that padding has no effect."""
         reducers = getattr(self.reducer, "reducers", {}).values()
         return bool(reducers) and all(
             type(reducer) is MeanReducer and not reducer.collect_stats for reducer in reducers
         )
 
-    def _all(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return positive terms, negative terms and first samples, for each pair of classes."""
+    def _all_terms(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return positive terms, negative terms and first samples, one for each pair of classes."""
         means = all_quadruples(x, labels, self.k)
         self.num_unused_samples = len(x) - means.num_used
         pos = sum(self._weights()[:2]) / 2 * means.within
@@ -258,7 +258,9 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return ["pos_loss", "neg_loss"]
 
 
-def _six_weights(term_weights: Sequence[float] | None, w: float) -> tuple[float, ...] | None:
+def _checked_term_weights(
+    term_weights: Sequence[float] | None, w: float
+) -> tuple[float, ...] | None:
     """Check ``term_weights`` and return them as floats."""
     if term_weights is None:
         return None

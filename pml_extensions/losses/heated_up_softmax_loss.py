@@ -39,15 +39,16 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         alpha: Multiplies the cosines (the inverse of the paper's T); can change by phase.
-        bias: False: none. ``"unscaled"``: b is not multiplied by alpha (the authors' code).
+        bias: False means none. ``"unscaled"``: b is not multiplied by alpha (the authors' code).
             ``"scaled"``: b is multiplied by alpha too (Eq. 1 read literally). b starts at zero.
         normalization: ``"l2"``, ``"bn"``, or ``"none"`` if the network's last layer normalises
             (the head ``heated_up_softmax_bn``; then divide alpha by sqrt(D)).
         bn_shift: Learn a shift, but no scale, after the batch normalisation (the authors' code).
         bn_eps: Added to the batch variance.
         bn_momentum: Weight of a new batch in the running statistics.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
-            ``weight_init_func`` (default: normal, std 1/sqrt(D), rows of about unit length), ...
+        **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
+            ``reducer``, ``weight_init_func`` (default: normal, std 1/sqrt(D), rows of about unit
+            length), ...
 
     Raises:
         ValueError: An argument is out of range.
@@ -108,7 +109,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         self.set_phase(alpha=alpha)
 
     def get_features(self, embeddings: Tensor) -> Tensor:
-        """Return the embeddings as normalised for the softmax, without updating statistics.
+        """Return the embeddings normalised as in the softmax, without updating the statistics.
 
         Args:
             embeddings: Shape (N, embedding_size).
@@ -121,7 +122,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
             return self.features(at_least_float32(embeddings))
 
     def features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
-        """Return the normalised embeddings; ``momentum`` updates the running statistics."""
+        """Return the normalised embeddings, and update the statistics with ``momentum``."""
         if self.normalization == "none":
             return embeddings
         if self.normalization == "l2":
@@ -139,7 +140,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         return features / self.embedding_size**0.5
 
     def features_in_training(self, embeddings: Tensor) -> Tensor:
-        """Return the normalised embeddings; ``bn_momentum`` updates the running statistics."""
+        """Return the normalised embeddings, and update the running statistics."""
         return self.features(embeddings, self.bn_momentum)
 
     def class_parameters(self) -> tuple[Tensor, ...]:

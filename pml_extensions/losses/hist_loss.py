@@ -47,9 +47,9 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
             SOP 2); can change by phase.
         hypergraph_weight: lambda, weight of the second term; can change by phase.
         hidden_size: Width of the hidden layer of the network.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
-            ``weight_init_func`` (for means and log-variances; default: Kaiming normal with
-            fan-out, as the authors), ...
+        **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
+            ``reducer``, ``weight_init_func`` (for means and log-variances; default: Kaiming normal
+            with fan-out, as the authors), ...
 
     Raises:
         ValueError: An argument is out of range.

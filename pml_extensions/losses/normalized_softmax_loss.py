@@ -31,8 +31,8 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         temperature: sigma, divides the cosines; can change by phase.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
-            ``weight_init_func`` (default: standard normal, as in PML), ...
+        **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
+            ``reducer``, ``weight_init_func`` (default: standard normal, as in PML), ...
 
     Raises:
         ValueError: An argument is out of range.

@@ -33,8 +33,8 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         embedding_size: Dimension D of the embeddings.
         scale: s, the length of scaled embeddings and proxies; can change by phase. The paper's
             temperature 1/9 is s = 3.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
-            ``weight_init_func`` (default: normal, std 1/8, as the authors), ...
+        **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
+            ``reducer``, ``weight_init_func`` (default: normal, std 1/8, as the authors), ...
 
     Raises:
         ValueError: An argument is out of range.

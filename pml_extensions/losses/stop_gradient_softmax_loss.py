@@ -55,14 +55,15 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
             authors' code has 0.4 for CUB and Cars and 0.1 for SOP and In-Shop.
         smoothing_convention: ``"official"`` gives each other class eps/(C-1), ``"torch"`` gives
             every class eps/C.
-        join_threshold: Largest value of the first term for which the second is added; None: always.
-        join_threshold_from: What the threshold is compared with: ``"zero"``: the first term (the
-            paper); ``"entropy"``: the first term minus its lower bound, the entropy of the smoothed
-            labels over the classes of the step, so that one threshold fits any label smoothing and
-            number of classes.
+        join_threshold: Largest value of the first term for which the second is added; None always
+            adds it.
+        join_threshold_from: What is compared with the threshold: ``"zero"`` takes the first term
+            (the paper); ``"entropy"`` takes the first term minus its lower bound, the entropy of
+            the smoothed labels over the classes of the step, so that one threshold fits any label
+            smoothing and number of classes.
         join_mode: ``"per_batch"`` decides for each batch (the authors' code), ``"latch"`` always
             adds the second term once it was added in training, ``"always"`` ignores the threshold.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler`` (label smoothing is then
+        **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler`` (label smoothing is then
             distributed over the sampled classes), ``softmax``, PML's ``reducer``,
             ``weight_init_func`` (default: normal, std 0.001), ...
 
@@ -111,11 +112,11 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         )
 
     def get_default_weight_init_func(self) -> c_f.TorchInitWrapper:
-        """Return the authors' initialisation (of zero vectors the cosines would be undefined)."""
+        """Return the authors' initialisation (cosines of zero vectors would be undefined)."""
         return c_f.TorchInitWrapper(torch.nn.init.normal_, std=0.001)
 
-    def _target(self, num_classes: int) -> tuple[float, float]:
-        """Return the target probability of the own class and of each other class."""
+    def _target_probabilities(self, num_classes: int) -> tuple[float, float]:
+        """Return two target probabilities: of the own class, and of each other class."""
         eps = self.label_smoothing
         if num_classes == 1:
             return 1.0, 0.0
@@ -125,7 +126,7 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def _entropy(self, num_classes: int) -> float:
         """Return the entropy of a smoothed label, the lower bound of the first term."""
-        own, other = self._target(num_classes)
+        own, other = self._target_probabilities(num_classes)
         return -sum(
             count * p * math.log(p) for count, p in ((1, own), (num_classes - 1, other)) if p
         )
@@ -148,41 +149,42 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         """Return W f, shape (N, C)."""
         return f @ w.t()
 
-    def _both_logits(self, f: Tensor, w: Tensor) -> Tensor:
+    def _product_and_cosine_logits(self, f: Tensor, w: Tensor) -> Tensor:
         """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), from one product."""
         # A tensor made on the device: under torch.compile a custom function takes no dynamic float.
-        both: Tensor = _BothLogits.apply(f, w, f.new_full((), self.gamma))[0]
+        both: Tensor = _ProductAndCosineLogits.apply(f, w, f.new_full((), self.gamma))[0]
         return both
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
         y, (w,) = self.classes(embeddings, labels, self.proxies)
-        sums = self.softmax.sums(self._both_logits, embeddings, (w,), y)
+        sums = self.softmax.sums(self._product_and_cosine_logits, embeddings, (w,), y)
         (z, cosine), (others, cosine_others) = sums.own, sums.others
-        own, other = self._target(len(w))
+        own, other = self._target_probabilities(len(w))
         # ln sum_j e^{z_j} = z_y + softplus(others - z_y), minus the mean logit under the target.
         softmax = softplus(others - z) + (1 - own + other) * z - other * sums.total[0]
         stop_gradient = self.beta * softplus((cosine_others - cosine) / self.gamma)
-        joined = self._gate(softmax.detach(), len(w))
+        joined = self._is_joined(softmax.detach(), len(w))
         return {
             "softmax_loss": softmax,
             "stop_gradient_loss": torch.where(joined, stop_gradient, 0.0),
         }
 
     @torch.no_grad()
-    def _gate(self, softmax: Tensor, num_classes: int) -> Tensor:
+    def _is_joined(self, softmax: Tensor, num_classes: int) -> Tensor:
         """Return whether to add the second term, as a tensor to avoid a synchronisation."""
         if self.join_mode == "always":
             return torch.ones((), dtype=torch.bool, device=softmax.device)
-        least = self._entropy(num_classes) if self.join_threshold_from == "entropy" else 0.0
-        now = self._mean_over_ranks(softmax) <= self.join_threshold + least
+        lower_bound = self._entropy(num_classes) if self.join_threshold_from == "entropy" else 0.0
+        below_threshold = self._mean_over_ranks(softmax) <= self.join_threshold + lower_bound
         if self.join_mode == "per_batch":
-            return now
+            return below_threshold
         if self.training:
-            self.joined.logical_or_(now.to(self.joined.device))
-        return self.joined.to(now.device)
+            self.joined.logical_or_(below_threshold.to(self.joined.device))
+        return self.joined.to(below_threshold.device)
 
     def _mean_over_ranks(self, values: Tensor) -> Tensor:
+        """Return the mean of ``values``; in training, over the batches of all ranks."""
         # new_full is filled on the device; new_tensor would copy and synchronise.
         total = torch.stack((values.sum(), values.new_full((), len(values))))
         # Only in training: if one rank evaluates a loss alone, all_reduce would wait for ever.
@@ -192,12 +194,12 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
 
 def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:
-    """Return the result of ``_BothLogits`` from plain operations."""
+    """Return the result of ``_ProductAndCosineLogits`` from plain operations."""
     unit_f, unit_w = (plain_unit_vectors(vectors)[0] for vectors in (f, w.detach()))
     return (torch.stack((f @ w.t(), gamma * unit_f @ unit_w.t())),)
 
 
-class _BothLogits(Fused):
+class _ProductAndCosineLogits(Fused):
     """W f and gamma cos(W, f), with one product in forward and no copy of the logits."""
 
     @staticmethod

@@ -26,7 +26,7 @@ from .._shared.numerics import (
     without_autocast,
 )
 
-_WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")
+_WARP_ARGUMENTS = ("alpha", "k1", "k2", "delta_multiplier")
 
 
 class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
@@ -61,11 +61,12 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
             only for m = 1; the authors' best runs have 1.3 to 1.5; can change by phase.
         scale: s, multiplies all distances (the authors' "Temp"); can change by phase.
         own_warp: Elementwise function f1 of distances, instead of alpha, k1, k2 and
-            ``delta_multiplier``. ``pml_extensions.functional`` has those of the paper's Table III:
+            ``delta_multiplier``. ``pml_extensions.functional`` has the warps of Table III:
             ``Power(2)``, ``Power(0.5)``, ``Power(1.5)``, ``Scaled(0.97)``, ``Piecewise(...)``.
-        other_warp: Function f2; None is t.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
-            ``weight_init_func`` (default: Kaiming normal over classes, std sqrt(2/C)), ...
+        other_warp: Function f2; None means f2(t) = t.
+        **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
+            ``reducer``, ``weight_init_func`` (default: Kaiming normal over classes, std
+            sqrt(2/C)), ...
 
     Raises:
         ValueError: An argument is out of range, or neither or both of ``own_warp`` and alpha, k1,
@@ -98,15 +99,15 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         other_warp: Warp | None = None,
         **kwargs: Any,
     ) -> None:
-        values = dict(zip(_WARP_VALUES, (alpha, k1, k2, delta_multiplier), strict=True))
+        values = dict(zip(_WARP_ARGUMENTS, (alpha, k1, k2, delta_multiplier), strict=True))
         if own_warp is None:
-            phase = self._warp_values(values) | {"scale": scale}
+            phase = self._complete_warp_arguments(values) | {"scale": scale}
         else:
-            given = [name for name, value in values.items() if value is not None]
-            if given:
+            present = [name for name, value in values.items() if value is not None]
+            if present:
                 raise ValueError(
                     f"own_warp replaces the warp of alpha, k1, k2 and delta_multiplier, but "
-                    f"{given[0]}={values[given[0]]!r} was given as well; give one of them."
+                    f"{present[0]}={values[present[0]]!r} was given as well; give one of them."
                 )
             self.phase_checks = {"scale": positive}  # type: ignore[misc]
             phase = {"scale": scale}
@@ -117,7 +118,8 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         self.other_warp = other_warp
 
     @staticmethod
-    def _warp_values(values: dict[str, float | None]) -> dict[str, Any]:
+    def _complete_warp_arguments(values: dict[str, float | None]) -> dict[str, Any]:
+        """Return ``values`` with the default delta_multiplier; alpha, k1 and k2 are required."""
         missing = [name for name in ("alpha", "k1", "k2") if values[name] is None]
         if missing:
             raise ValueError(
@@ -126,8 +128,8 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
             )
         return values | ({"delta_multiplier": 1.0} if values["delta_multiplier"] is None else {})
 
-    def _checked(self, values: Any) -> dict[str, float]:
-        checked = super()._checked(values)
+    def _checked_phase(self, values: Any) -> dict[str, float]:
+        checked = super()._checked_phase(values)
         # A warning and no error, because the paper's own ablation leaves this range.
         if checked.get("k1", 0) > 1 or checked.get("k2", 1) < 1:
             warnings.warn(
@@ -152,22 +154,22 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         """Return the sub-losses by name, each of shape (N,)."""
         y, (p,) = self.classes(embeddings, labels, self.proxies)
         # Distances do not change under a shift, and near the origin the product is more precise.
-        # The mean of the embeddings would not do: one outlier would cost all others precision.
+        # The mean of the embeddings would not help: one outlier would cost all others precision.
         logits = partial(self.logits, origin=p.detach()[y].mean(dim=0))
         sums = self.softmax.sums(logits, embeddings, (p,), y)
         t = paired_distances(embeddings, sums.rows[0])
         if self.collect_stats and len(t):
             self.mean_own_distance = t.detach().mean().item()
-        return {"loss": softplus(sums.others + self.scale * self._own_warp(t))}
+        return {"loss": softplus(sums.others + self.scale * self._warped_own_distance(t))}
 
-    def _own_warp(self, t: Tensor) -> Tensor:
+    def _warped_own_distance(self, t: Tensor) -> Tensor:
         if self.own_warp is not None:
             return self.own_warp(t)
         return warp_own_distance(t, self.alpha, self.k1, self.k2, self.delta_multiplier)
 
 
 class _ClassDistances(Fused):
-    """|e_i - p_j|, shape (N, C), from a matrix product; from differences for near proxies.
+    """|e_i - p_j|, shape (N, C): from differences for near proxies, else from a product.
 
     ``origin`` is subtracted before the product. The shifted proxies are not saved for backward.
     """
@@ -178,7 +180,7 @@ class _ClassDistances(Fused):
         squared = torch.addmm(_squared_lengths(c), x, c.t(), alpha=-2)
         lengths = _squared_lengths(x).unsqueeze(1)
         t = squared.add_(lengths).clamp_min_(0.0).sqrt_()
-        near = _near(t, 0.1 * lengths.sqrt())
+        near = _near_columns(t, 0.1 * lengths.sqrt())
         t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
         return t, near
 
@@ -198,18 +200,18 @@ class _ClassDistances(Fused):
         return grad_e.add_(near_grad.sum(dim=1)), grad_p, None
 
 
-def _near(t: Tensor, bound: Tensor) -> Tensor:
+def _near_columns(t: Tensor, bound: Tensor) -> Tensor:
     """Return the columns of the k smallest distances of each row, shape (N, k).
 
     On a CPU k grows, up to 128, until all distances below ``bound`` are included. On a GPU and
     under torch.compile, where a shape should not depend on values, k is 8.
     """
     if t.device.type != "cpu" or torch.compiler.is_compiling():
-        return _nearest(t, 8)
-    near, k = _nearest(t, 1), 1
+        return _nearest_columns(t, 8)
+    near, k = _nearest_columns(t, 1), 1
     while k < min(128, t.shape[1]) and bool((t.gather(1, near).amax(1, True) < bound).any()):
         k *= 2
-        near = _nearest(t, k)
+        near = _nearest_columns(t, k)
     return near
 
 
@@ -217,7 +219,7 @@ def _squared_lengths(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=1).square()
 
 
-def _nearest(t: Tensor, k: int) -> Tensor:
+def _nearest_columns(t: Tensor, k: int) -> Tensor:
     """Return the columns of the min(k, C) smallest values of each row of ``t``, shape (N, C).
 
     On a CPU ``topk`` takes a hundred times as long as ``amin``. So the columns are split into
@@ -229,12 +231,12 @@ def _nearest(t: Tensor, k: int) -> Tensor:
     minima = [t[:, :full].unflatten(1, (-1, block)).amin(dim=2)]
     if full < width:
         minima.append(t[:, full:].amin(dim=1, keepdim=True))
-    first = _smallest(torch.cat(minima, dim=1), k) * block
+    first = _smallest_columns(torch.cat(minima, dim=1), k) * block
     columns = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
     candidates = t.gather(1, columns.clamp_max(width - 1)).masked_fill(columns >= width, torch.inf)
-    return columns.gather(1, _smallest(candidates, min(k, width)))
+    return columns.gather(1, _smallest_columns(candidates, min(k, width)))
 
 
-def _smallest(t: Tensor, k: int) -> Tensor:
+def _smallest_columns(t: Tensor, k: int) -> Tensor:
     """Return the columns of the min(k, C) smallest values of each row."""
     return t.topk(min(k, t.shape[1]), largest=False).indices

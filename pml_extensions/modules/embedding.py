@@ -27,10 +27,10 @@ def embedder(
         in_features: Width of the head's vectors.
         embedding_size: Width of the embeddings.
         bias: Whether the layer has a bias.
-        init: ``"default"``: torch's initialisation. ``"kaiming_fan_out"``: weights normal with
-            standard deviation sqrt(2 / embedding_size), bias 0 (authors' code of SGSL, HIST, and of
-            Realigned Softmax Warping for CUB and Cars), which makes embeddings about five times
-            longer.
+        init: ``"default"`` is torch's initialisation. ``"kaiming_fan_out"`` draws normal weights
+            with standard deviation sqrt(2 / embedding_size) and sets the bias to 0 (authors' code
+            of SGSL, HIST, and of Realigned Softmax Warping for CUB and Cars), which makes
+            embeddings about five times longer.
         skip_if_equal: Return an identity if both widths are equal (NormSoftmax, SGSL).
 
     Returns:

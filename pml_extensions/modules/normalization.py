@@ -28,9 +28,9 @@ class BatchNormNeck(nn.BatchNorm1d):
         scale: Learn a factor per channel, initially 1.
         shift: Learn an offset per channel, initially 0.
         eps: Added to the variance.
-        momentum: Weight of a new batch in the running statistics; None: cumulative average.
+        momentum: Weight of a new batch in the running statistics; None averages all batches.
 
-    Shape: (N, C) or (N, C, H, W) -> the same.
+    Shape: (N, C) or (N, C, H, W) -> the same shape.
 
     Raises:
         ValueError: An argument or the shape is not allowed.
@@ -93,7 +93,7 @@ class ContinuousBNReLU(nn.Sequential):
             :func:`~pml_extensions.modules.remove_last_bn_relu` on the trunk.
         num_features: Number of channels C.
 
-    Shape: (N, C) or (N, C, H, W) -> the same.
+    Shape: (N, C) or (N, C, H, W) -> the same shape.
 
     Raises:
         ValueError: An argument is out of range.
@@ -102,7 +102,7 @@ class ContinuousBNReLU(nn.Sequential):
     def __init__(self, n: int, num_features: int) -> None:
         super().__init__()
         num_features = checks.positive_integer("num_features", num_features)
-        for _ in range(_count(n)):
+        for _ in range(_checked_count(n)):
             self.append(BatchNormNeck(num_features, scale=True, shift=True))
             self.append(nn.ReLU())
 
@@ -118,7 +118,8 @@ class UnitLength(nn.Module):
             return unit_vectors(at_least_float32(x))
 
 
-def _count(n: int) -> int:
+def _checked_count(n: int) -> int:
+    """Return ``n``, or raise ValueError if it is not a number of pairs."""
     if n == -1:
         raise ValueError(
             "n=-1 removes the last BN and ReLU of the trunk: write remove_last_bn_relu(trunk), and "

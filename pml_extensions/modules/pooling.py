@@ -127,7 +127,7 @@ class TokenPooling(nn.Module):
 
     Args:
         pooling: Pooling of the patch tokens, such as ``AveragePooling()`` or
-            ``GeneralizedMeanPooling()``; None: the first token (the class token).
+            ``GeneralizedMeanPooling()``; None returns the first token (the class token).
         prefix: Number of tokens before the patch tokens: the class token and register tokens.
 
     Shape: (N, T, C) -> (N, C).

@@ -12,7 +12,7 @@ Trunk = TypeVar("Trunk", bound=nn.Module)
 
 _TORCHVISION, _TIMM = "torchvision.models.resnet", "timm.models.resnet"
 #: Qualified name of a block's forward -> its number of convolutions (conv1, bn1, conv2, ...).
-_DEPTHS = {"BasicBlock.forward": 2, "Bottleneck.forward": 3}
+_NUM_CONVOLUTIONS = {"BasicBlock.forward": 2, "Bottleneck.forward": 3}
 
 
 def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "paper") -> Trunk:
@@ -41,7 +41,7 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     """
     official = checks.one_of("mode", mode, ("paper", "official")) == "official"
     block = _last_block(trunk)
-    last = _depth(block)
+    last = _num_convolutions(block)
     _check_normalization(getattr(block, f"bn{last}"), f"bn{last}")
     names = [f"bn{last}"]
     if type(block).forward.__module__ == _TIMM:
@@ -83,14 +83,14 @@ class _Bottleneck(_BasicBlock):
         return out + (x if self.downsample is None else self.downsample(x))
 
 
-def _depth(module: nn.Module) -> int:
+def _num_convolutions(module: nn.Module) -> int:
     """Return the number of convolutions of a residual block, or 0 for any other module."""
     if isinstance(module, _BasicBlock):
         return 3 if isinstance(module, _Bottleneck) else 2
     forward = type(module).forward
     if forward.__module__ not in (_TORCHVISION, _TIMM) or "forward" in vars(module):
         return 0
-    return _DEPTHS.get(forward.__qualname__, 0)
+    return _NUM_CONVOLUTIONS.get(forward.__qualname__, 0)
 
 
 def _last_block(trunk: nn.Module) -> nn.Module:
@@ -102,7 +102,7 @@ def _last_block(trunk: nn.Module) -> nn.Module:
     if not isinstance(trunk, nn.Module):
         raise ValueError(f"{message}.")
     modules = list(trunk.modules())
-    blocks = [module for module in modules if _depth(module)]
+    blocks = [module for module in modules if _num_convolutions(module)]
     if not blocks:
         raise ValueError(
             f"{message}, which has no such block; replace its last BN and ReLU by "

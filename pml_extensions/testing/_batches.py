@@ -13,7 +13,7 @@ Refusal = (ValueError, IndexError, RuntimeError, TypeError)
 
 
 class BatchChecks(LossCase):
-    """No batch gives a gradient that is not finite, and no invalid input passes silently."""
+    """Every batch gives finite gradients, and invalid input raises an error."""
 
     @pytest.mark.parametrize(
         "name",
@@ -46,14 +46,14 @@ class BatchChecks(LossCase):
         return x.to(self.device), labels.to(self.device)
 
     def test_a_nan_embedding_shows_in_the_loss(self) -> None:
-        """An embedding with NaN makes the value NaN.
+        """A NaN in an embedding makes the loss NaN.
 
-        Wrong result if it fails: a diverged training continues unnoticed.
+        Wrong result if it fails: diverged training goes unnoticed.
         """
         x, labels = self.batch()
-        with_nan = x.detach().clone()
-        with_nan[3, 2] = torch.nan
-        assert self.value(with_nan, labels).isnan()
+        embeddings = x.detach().clone()
+        embeddings[3, 2] = torch.nan
+        assert self.value(embeddings, labels).isnan()
 
     def test_inputs_are_left_alone(self) -> None:
         """The loss does not modify embeddings, labels or mined indices.
@@ -81,7 +81,7 @@ class BatchChecks(LossCase):
         self.same(gradients(self.seeded_loss().double(), x[order], labels[order]), expected)
 
     def test_names_of_classes_do_not_matter(self) -> None:
-        """Permuted labels, with class-wise parameters permuted alike, give the same value.
+        """Permuting the labels and the class-wise parameters in the same way keeps the value.
 
         Wrong result if it fails: training depends on which label a class has.
         """
@@ -106,9 +106,10 @@ class BatchChecks(LossCase):
                         tensor.copy_(tensor.clone().index_copy(dim, new_label, tensor.clone()))
 
     def test_labels_may_be_int32(self) -> None:
-        """Labels of another integer type give the same value.
+        """int32 labels give the same value as int64 labels.
 
-        Broken convention if it fails: labels must be int64; write labels.long().
+        Broken convention if it fails: int32 labels are refused; write
+        labels.long().
         """
         x, labels = self.batch()
         self.same(self.value(x, labels.int()), self.value(x, labels))
@@ -118,7 +119,8 @@ class BatchChecks(LossCase):
 
         Applies only to losses with ``sub_loss_names``.
 
-        Broken convention if it fails: missing labels raise an obscure error, or none.
+        Broken convention if it fails: missing labels raise an obscure error, or none
+        at all.
         """
         if not self.labels_required:
             pytest.skip("labels_required is False")
@@ -141,7 +143,8 @@ class BatchChecks(LossCase):
 
         Applies only to losses with ``sub_loss_names``.
 
-        Broken convention if it fails: ref_emb=, which CrossBatchMemory passes, is ignored or fails.
+        Broken convention if it fails: ref_emb=, which CrossBatchMemory passes, is
+        ignored or fails.
         """
         x, labels = self.batch()
         ref = x.detach().flip(0).mul(0.9).requires_grad_()

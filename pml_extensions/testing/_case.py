@@ -38,8 +38,8 @@ class LossCase:
         """Return a new loss.
 
         Args:
-            **kwargs: PML's ``reducer``, ``embedding_regularizer``, ``weight_init_func``, ...; pass
-                them to the constructor.
+            **kwargs: Arguments to pass to the loss's constructor, such as PML's ``reducer``,
+                ``embedding_regularizer`` or ``weight_init_func``.
         """
         raise NotImplementedError("make_loss(self, **kwargs) must return a new loss.")
 
@@ -60,7 +60,7 @@ class LossCase:
 
     @pytest.fixture(autouse=True)
     def _opt_out(self, request: pytest.FixtureRequest) -> None:
-        """Skip the check, or expect it to fail, as its docstring and the class say."""
+        """Skip the check, or expect it to fail, according to its docstring and the class."""
         rank_failures(request.config)
         doc = described(type(self), request.node.name)
         required = re.search(r"Applies only to losses with ``(\w+)``", doc)
@@ -79,7 +79,7 @@ class LossCase:
         return self.make_loss(**kwargs).to(self.device)
 
     def batch(self, dtype: torch.dtype = torch.float32, n: int = 20) -> tuple[Tensor, Tensor]:
-        """Return ``n`` normal embeddings, the same each time, and labels 0, 1, ..., 0, 1, ..."""
+        """Return ``n`` embeddings, the same in every call, and their labels 0, 1, ..., 0, 1, ..."""
         generator = torch.Generator().manual_seed(1)
         x = torch.randn(n, self.embedding_size, generator=generator, dtype=torch.float64)
         labels = torch.arange(n) % self.num_classes
@@ -90,7 +90,7 @@ class LossCase:
         return ScaledLoss(self.seeded_loss(**kwargs), self.embedding_size).to(self.device)
 
     def value(self, x: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the value of a new loss that is made with ``kwargs``."""
+        """Return the value of a new loss constructed with ``kwargs``."""
         return call(self.seeded_loss(**kwargs), x, labels, *args)
 
     def raw(self, x: Tensor, labels: Tensor, *args: Any) -> Raw:
@@ -117,7 +117,7 @@ def call(loss: Any, *args: Any, **kwargs: Any) -> Any:
 def gradients(
     loss: Any, x: Tensor, labels: Tensor, *args: Any, autocast: bool = False
 ) -> dict[str, Tensor]:
-    """Return the value and the gradients of embeddings and parameters, by name."""
+    """Return by name the loss value and its gradients for the embeddings and parameters."""
     loss.zero_grad(set_to_none=True)
     leaf = x.detach().clone().requires_grad_()
     # The backward pass runs outside of autocast, as PyTorch recommends.
@@ -135,7 +135,7 @@ def parameter_gradients(module: torch.nn.Module) -> dict[str, Tensor]:
 
 
 class ScaledLoss(torch.nn.Module):
-    """A minimal network and a loss: it multiplies each dimension by one weight."""
+    """A loss behind a minimal network, which multiplies each embedding dimension by a weight."""
 
     def __init__(self, loss: Any, embedding_size: int) -> None:
         super().__init__()

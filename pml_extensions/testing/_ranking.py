@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 NAME = "pml_extensions.testing"
-#: Severity of a failure: training goes wrong, or a convention of PML or PyTorch is broken.
+#: Severities of a failure: training goes wrong, or a convention of PML or PyTorch is broken.
 LEVELS = ("Wrong result", "Broken convention")
 
-#: Cases whose failure means something else than that of the other cases of their check.
+#: Cases whose failure has another consequence than the other cases of the same check.
 CASES = {
     "test_degenerate_batches_are_finite[empty]": "a batch that a filter emptied is NaN or fails",
     "test_degenerate_batches_are_finite[float16_extremes]": "half-precision embeddings overflow",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pml_extensions.testing._case import LossCase, call
 
-#: Number of index tensors for each of PML's reduction types; 0: a tensor instead of a tuple.
+#: Number of index tensors for each of PML's reduction types; 0 means a tensor, not a tuple.
 INDICES = {"element": 0, "pos_pair": 2, "neg_pair": 2, "triplet": 3}
 
 
@@ -22,7 +22,7 @@ class ReductionChecks(LossCase):
     """The loss dictionary is valid for reducers, and each option of PML has an effect."""
 
     def test_sub_losses_are_declared(self) -> None:
-        """``sub_loss_names`` lists all sub-losses; for others PML silently ignores the reducer.
+        """``sub_loss_names`` lists all sub-losses; PML silently ignores the reducer for others.
 
         Applies only to losses with ``sub_loss_names``.
 
@@ -75,9 +75,9 @@ class ReductionChecks(LossCase):
                 ),
             ),
         }
-        reducer, oracle = by_name[name]
+        reducer, reference = by_name[name]
         result = self.value(x, labels, reducer=reducer)
-        expected = sum(_reduced(sub_loss, oracle, name) for sub_loss in raw.values())
+        expected = sum(_expected_value(sub_loss, reference, name) for sub_loss in raw.values())
         self.same(result.detach().float().cpu(), torch.tensor(float(expected)))
         result.backward()
 
@@ -137,18 +137,18 @@ def _check_indices(name: str, sub_loss: dict[str, Any], batch_size: int) -> None
             assert index.max() < batch_size
 
 
-def _reduced(
-    sub_loss: dict[str, Any], oracle: Callable[[list[float], list[int]], float], name: str
+def _expected_value(
+    sub_loss: dict[str, Any], reference: Callable[[list[float], list[int]], float], name: str
 ) -> float:
+    """Return the value that the reducer ``name`` should give for a sub-loss."""
     if not _has_entries(sub_loss):
         return float(sub_loss["losses"])
-    """Return the value of a sub-loss as the reducer ``name`` should give it."""
     kind, indices = sub_loss["reduction_type"], sub_loss["indices"]
     values = sub_loss["losses"].tolist()
     anchors = (indices[0] if INDICES[kind] else indices).tolist()
     if name == "per_anchor" and kind == "element":
         return _mean(values)
-    return oracle(values, anchors)
+    return reference(values, anchors)
 
 
 def _mean(values: list[float]) -> float:

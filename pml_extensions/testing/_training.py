@@ -25,8 +25,7 @@ class TrainingChecks(LossCase):
     def test_gradient_of_embeddings_is_the_derivative(self) -> None:
         """Backward agrees with finite differences in float64.
 
-        Wrong result if it fails: the network is trained with another gradient than that of the
-        loss.
+        Wrong result if it fails: the network is trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
@@ -81,7 +80,8 @@ class TrainingChecks(LossCase):
     def test_gradients_accumulate_over_batches(self) -> None:
         """Two batches before a step give the sum of their gradients.
 
-        Wrong result if it fails: accumulated gradients are not the sum of those of the batches.
+        Wrong result if it fails: accumulated gradients are not the sum of the batch
+        gradients.
         """
         x, labels = self.batch()
         batches = ((x.detach(), labels), (x.detach() * 0.5 + 0.1, labels.roll(1)))
@@ -96,7 +96,7 @@ class TrainingChecks(LossCase):
         self.same(parameter_gradients(accumulated), sums)
 
     def test_evaluation_changes_nothing(self) -> None:
-        """In ``eval`` mode under ``no_grad`` the loss has a value and keeps its state.
+        """Evaluating the loss in ``eval`` mode under ``no_grad`` does not change its state.
 
         Wrong result if it fails: computing the validation loss changes the training.
         """
@@ -125,7 +125,7 @@ class TrainingChecks(LossCase):
     def test_a_checkpoint_resumes_the_loss(self, tmp_path: Path) -> None:
         """A new loss with the loaded state dictionary gives the same value and gradients.
 
-        Wrong result if it fails: a resumed training continues with another loss.
+        Wrong result if it fails: resumed training continues with another loss.
         """
         x, labels = self.batch()
         loss = self.trained_loss()

@@ -24,11 +24,11 @@ class LossContract(ReductionChecks, PrecisionChecks, BatchChecks, TrainingChecks
         num_classes: Labels of the test batches are 0..num_classes-1.
         embedding_size: Dimension of the test embeddings; must differ from ``num_classes``.
         device: Device on which the checks run.
-        rtol: Relative tolerance between float32 results; None: that of ``torch.testing``.
+        rtol: Relative tolerance between float32 results; None means torch's default.
         atol: Absolute tolerance; set both or none.
         low_precision_rtol: Relative tolerance between the value for float16 or bfloat16 embeddings
-            and the value for the same embeddings in float32. A loss that computes in float32 needs
-            none.
+            and the value for the same embeddings in float32. 0 suits a loss that computes
+            in float32.
         labels_required: Whether a call without labels must raise ValueError.
         supports_ref_emb: Whether the loss accepts reference embeddings; if not, a call with them
             must raise ValueError.

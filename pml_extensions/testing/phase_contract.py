@@ -29,7 +29,7 @@ class PhaseContract(LossCase):
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:
         """The hyper-parameters are saved exactly in the state dictionary and need no gradient.
 
-        Wrong result if it fails: a resumed training continues in another phase.
+        Wrong result if it fails: resumed training continues in another phase.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
@@ -47,9 +47,9 @@ class PhaseContract(LossCase):
         assert not any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
     def test_unknown_phase_names_change_nothing(self) -> None:
-        """With an unknown name nothing is set, and the error lists the known names.
+        """An unknown name raises an error that lists the known names, and nothing is changed.
 
-        Broken convention if it fails: a misspelt name in set_phase is not noticed.
+        Broken convention if it fails: a misspelt name in set_phase goes unnoticed.
         """
         loss = self.make_loss()
         before = self.phase_values(loss)
@@ -80,5 +80,5 @@ class PhaseContract(LossCase):
         assert self.phase_values(loss) == self.phase
 
     def phase_values(self, loss: Any) -> dict[str, float]:
-        """Return the hyper-parameters of the phase by name, as floats."""
+        """Return the current values of the hyper-parameters in ``phase``, by name."""
         return {name: float(getattr(loss, name)) for name in self.phase}

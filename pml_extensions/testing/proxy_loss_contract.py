@@ -80,8 +80,8 @@ class ProxyLossContract(LossContract):
 
         Applies only to losses with ``sub_loss_names``.
 
-        Broken convention if it fails: under DistributedDataParallel the gradient is not that of the
-        full batch; use PML's DistributedLossWrapper.
+        Broken convention if it fails: under DistributedDataParallel the gradient is
+        not that of the full batch; use PML's DistributedLossWrapper.
         """
         x, labels = self.batch()
         half = len(x) // 2
@@ -100,8 +100,8 @@ class ProxyLossContract(LossContract):
     def test_embeddings_on_their_proxies_are_finite(self) -> None:
         """Value and gradients are finite if embeddings equal their proxies.
 
-        Wrong result if it fails: weights become NaN when training brings embeddings onto their
-        proxies.
+        Wrong result if it fails: weights become NaN when training brings embeddings
+        onto their proxies.
         """
         loss = self.seeded_loss()
         labels = torch.arange(self.num_classes, device=self.device)
@@ -127,7 +127,7 @@ class ProxyLossContract(LossContract):
 
     @pytest.mark.parametrize("name", ["num_classes", "minus_1", "minus_100"])
     def test_labels_out_of_range_are_refused(self, name: str) -> None:
-        """Labels without a proxy raise an error, also -100, which PyTorch ignores by default.
+        """Labels out of range raise an error, even -100, which PyTorch ignores by default.
 
         Broken convention if it fails: wrong labels are accepted.
         """
@@ -140,7 +140,7 @@ class ProxyLossContract(LossContract):
             self.seeded_loss()(x, wrong)
 
     def test_another_embedding_size_is_refused(self) -> None:
-        """Embeddings of another dimension than the proxies raise an error.
+        """Embeddings whose dimension differs from that of the proxies raise an error.
 
         Broken convention if it fails: a wrong embedding size is accepted.
         """
@@ -155,7 +155,7 @@ class ProxyLossContract(LossContract):
 
         Applies only to losses with ``add_to_recordable_attributes``.
 
-        Broken convention if it fails: PML's record keeper lacks the sizes.
+        Broken convention if it fails: PML's record keeper does not record the sizes.
         """
         loss = self.make_loss()
         for name in ("num_classes", "embedding_size"):
@@ -163,7 +163,7 @@ class ProxyLossContract(LossContract):
             assert name in loss._record_these, f"{name} is not among the recordable attributes"
 
     def test_logits_are_larger_for_the_more_similar_class(self) -> None:
-        """For embeddings equal to orthogonal proxies, the own class has the largest logit.
+        """If embeddings equal orthogonal proxies, each has its largest logit for its own class.
 
         Applies only to losses with ``get_logits``.
 

@@ -114,7 +114,7 @@ def test_values_and_gradients(name: str, chunk_size: int | None) -> None:
 @pytest.mark.parametrize("chunk_size", [None, 2])
 def test_two_softmaxes_of_one_product_and_a_constant_one(chunk_size: int | None) -> None:
     x, p, _, labels = inputs()
-    both = StopGradientSoftmaxLoss(C, D, gamma=3.0)._both_logits
+    both = StopGradientSoftmaxLoss(C, D, gamma=3.0)._product_and_cosine_logits
     others = softmax_of(chunk_size).sums(both, x, (p,), labels).others
     first = masked_logsumexp(by_definition("dot", x, p), labels)
     second = masked_logsumexp(3 * by_definition("cosine", x, p.detach()), labels)

@@ -190,7 +190,7 @@ def test_latch_flips_in_training_only_and_stays() -> None:
 
 def test_the_latch_of_a_loss_left_on_the_cpu_answers_on_the_device_of_the_batch() -> None:
     loss = StopGradientSoftmaxLoss(6, 4, join_mode="latch").eval()
-    assert loss._gate(torch.zeros(3, device="meta"), 6).device.type == "meta"
+    assert loss._is_joined(torch.zeros(3, device="meta"), 6).device.type == "meta"
     assert loss.joined.device.type == "cpu"
 
 
