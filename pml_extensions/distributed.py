@@ -84,8 +84,8 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
             )
         if world_size() > 1:
             if indices_tuple is not None:
-                references = len(embeddings if ref_emb is None else ref_emb)
-                indices_tuple = _in_order_of_ranks(indices_tuple, len(embeddings), references)
+                num_references = len(embeddings if ref_emb is None else ref_emb)
+                indices_tuple = _in_order_of_ranks(indices_tuple, len(embeddings), num_references)
             labels, ref_labels, enqueue_mask = (
                 None if tensor is None else gather_embeddings(c_f.to_device(tensor, embeddings))
                 for tensor in (labels, ref_labels, enqueue_mask)
@@ -130,15 +130,16 @@ class _ScaledGradient(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
-def _in_order_of_ranks(indices_tuple: IndicesTuple, size: int, references: int) -> IndicesTuple:
+def _in_order_of_ranks(indices_tuple: IndicesTuple, size: int, num_references: int) -> IndicesTuple:
     """Convert indices into PML's full batch, own rank first, to indices in the order of ranks."""
     # (anchor, positive, negative) or (anchor, positive, anchor, negative).
-    sizes = (size, references, references if len(indices_tuple) == 3 else size, references)
+    negatives_or_anchors = num_references if len(indices_tuple) == 3 else size
+    sizes = (size, num_references, negatives_or_anchors, num_references)
     return tuple(map(_reordered, indices_tuple, sizes))
 
 
 def _reordered(index: Tensor, size: int) -> Tensor:
-    """Return the same for one tensor of indices; each rank has ``size`` samples."""
+    """Convert one tensor of indices; each rank has ``size`` samples."""
     own_rank = torch.distributed.get_rank()
     block, offset = index // size, index % size
     # Block 0 is the own rank's; ranks before it are shifted by one block.

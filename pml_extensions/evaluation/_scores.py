@@ -33,7 +33,7 @@ class Scores:
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
     def limits(self, references: int) -> tuple[int | None, int]:
-        """Return the highest rank that metrics need (None: R), and that for the best reference."""
+        """Return the highest rank needed (None: R), and the one for the best own reference."""
         last = min(self.nearest or references, references)
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
@@ -77,10 +77,10 @@ class Scores:
         """
         if self.values.device.type == "cpu":
             return dict(zip(self.names, self.values.numpy(), strict=True)), np.zeros(0)
-        sums = torch.stack(
+        norms = torch.stack(
             [torch.linalg.vector_norm(part, dtype=torch.float64) for part in vectors]
         )
-        numbers = torch.cat((self.values.flatten(), sums)).cpu().numpy()
+        numbers = torch.cat((self.values.flatten(), norms)).cpu().numpy()
         values = numbers[: self.values.numel()].reshape(self.values.shape)
         return dict(zip(self.names, values, strict=True)), numbers[values.size :]
 

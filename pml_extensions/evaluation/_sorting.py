@@ -116,7 +116,7 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]
     largest = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
     # A power of two, so that scaling is exact; centring at most doubles the longest vector.
     scale = 2.0 ** -math.frexp(largest * math.sqrt(size))[1] / 2
-    # Distances do not depend on the centre, so that of some vectors is as good.
+    # Distances do not depend on the centre, so the mean of some vectors suffices.
     centre = references.vectors[:: -(-items // _CENTRE_ROWS)].double().mean(dim=0)
     rounded, longest = [], 0.0
     for side in sides:
@@ -213,7 +213,7 @@ def _rank(
 
 def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
     """Return the rank of the best own reference of each row."""
-    # The first of equal ones.
+    # ``max`` returns the first of equal values.
     best, column = similarities.masked_fill(~is_own, -torch.inf).max(dim=1, keepdim=True)
     is_earlier = torch.arange(similarities.shape[1], device=column.device) < column
     return 1 + ((similarities > best) | ((similarities == best) & is_earlier)).sum(dim=1)
@@ -275,7 +275,7 @@ def nearest_by_numpy(
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
     ranked, matches = (np.take_along_axis(a, order, axis=1) for a in (distances, is_own))
-    # What comes after the last that is sought, and cannot be as near, does not matter.
+    # References farther than the ``count``-th nearest by more than ``slack`` do not matter.
     reach = np.minimum(ranked[:, :-1], ranked[:, [count - 1]]) + slack
     close = ranked[:, 1:] <= reach
     # Only the order of own and other references matters.
@@ -292,7 +292,7 @@ def _mixed_runs(close: NDArray[np.bool_], differ: NDArray[np.bool_]) -> list[NDA
 
     Args:
         close: Whether each reference is close to the next, in order of distance, shape (R, C - 1).
-        differ: Whether, besides, just one of the two is of the query's class.
+        differ: Whether they are close and exactly one of the two is of the query's class.
     """
     rows = np.flatnonzero(differ.any(axis=1))
     run = np.ones((len(rows), close.shape[1] + 1), np.int64)

@@ -42,9 +42,9 @@ class Side:
 class Task:
     """Sizes of the classes, and which ranks the metrics need.
 
-    ``own`` is R for each class, shape (C,), ``members`` the number of its references and ``start``
-    the row of its first reference. Ranks above ``limit`` (None: R of the query) need not be exact;
-    for the best own reference the limit is ``first_limit`` if that is higher.
+    ``own`` is R for each class, ``members`` its number of references and ``start`` the row of its
+    first reference, each of shape (C,). Ranks above ``limit`` (None: R of the query) need not be
+    exact; for the best own reference the limit is ``first_limit`` if that is higher.
     """
 
     own: Tensor

@@ -205,7 +205,7 @@ def clustering_metrics(
 
 
 def _partitions(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> Any:
-    """Check both, and return them as int64 arrays of the same length."""
+    """Check labels and clusters, and return them as int64 arrays of the same length."""
     classes = _inputs.integers(labels, "labels")
     groups = _inputs.integers(clusters, "clusters")
     if len(classes) != len(groups):

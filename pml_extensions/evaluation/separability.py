@@ -39,8 +39,8 @@ def class_separability(
         CSC = tr\,S_b / tr\,S_w
 
     ("Stop-Gradient Softmax Loss for Deep Metric Learning", Eq. 9 and Table 5). Both traces grow
-    with the squared length of the embeddings, the ratio does not. Computed in float64 from class
-    sums, with time and memory of O(N D).
+    with the squared length of the embeddings, the ratio does not. They are computed in float64 from
+    class sums, with time and memory of O(N D).
 
     Args:
         embeddings: Shape (N, D).

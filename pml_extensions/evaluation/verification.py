@@ -157,7 +157,7 @@ def _check_convention(convention: str) -> None:
 def _two_matrices(
     a: Tensor | ArrayLike, b: Tensor | ArrayLike, a_name: str, b_name: str
 ) -> tuple[Tensor, Tensor]:
-    """Check both, and return them as matrices on the same device, at least float32."""
+    """Check both arguments, and return them as matrices on the same device, at least float32."""
     x = at_least_float32(_inputs.matrix(a, a_name))
     y = at_least_float32(_inputs.matrix(b, b_name))
     if x.shape != y.shape:

@@ -34,12 +34,14 @@ def batch_normalized(
     if not training or len(x) < 2:
         return (x - running_mean.to(x)) * (running_var.to(x) + eps).rsqrt()
     if momentum > 0:
-        _update(running_mean, running_var, x.detach(), momentum)
+        _update_running_statistics(running_mean, running_var, x.detach(), momentum)
     return F.batch_norm(x, None, None, training=True, eps=eps)
 
 
 @torch.no_grad()
-def _update(running_mean: Tensor, running_var: Tensor, x: Tensor, momentum: float) -> None:
+def _update_running_statistics(
+    running_mean: Tensor, running_var: Tensor, x: Tensor, momentum: float
+) -> None:
     var, mean = torch.var_mean(x, dim=0)
     running_mean.lerp_(mean.to(running_mean), momentum)
     running_var.lerp_(var.to(running_var), momentum)

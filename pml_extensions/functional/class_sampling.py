@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_SIGN = 0x7FFFFFFFFFFFFFFF
+_INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 def presence(labels: Tensor, num_classes: int) -> Tensor:
@@ -26,15 +26,15 @@ def sample_classes(present: Tensor, num_kept: int, seed: Tensor, draw: Tensor) -
         present: Result of :func:`presence`, shape (C,).
         num_kept: Number of classes to keep, at least the number of present classes and at most C.
         seed: Scalar int64.
-        draw: Scalar int64, the number of this draw.
+        draw: Number of this draw, scalar int64.
 
     Returns:
         Classes in ascending order, int64, shape (num_kept,).
     """
     classes = torch.arange(len(present), device=present.device)
     key = _hashed(_hashed(seed.to(classes.device) + 1) + draw.to(classes.device))
-    numbers = _hashed(classes + key) & _SIGN
-    numbers = torch.where(present.bool(), _SIGN, numbers)
+    numbers = _hashed(classes + key) & _INT64_MAX
+    numbers = torch.where(present.bool(), _INT64_MAX, numbers)
     return numbers.topk(num_kept, sorted=False).indices.sort().values
 
 

@@ -12,7 +12,7 @@ import torch
 @contextmanager
 def without_tf32(device: torch.device) -> Iterator[None]:
     """Forbid TF32 in float32 matrix products on a GPU within this context."""
-    with _switched(_matmul_switches() if device.type == "cuda" else [], False):
+    with _set_temporarily(_matmul_switches() if device.type == "cuda" else [], False):
         yield
 
 
@@ -28,7 +28,7 @@ def allow_tf32(device: torch.device, allowed: bool) -> Iterator[None]:
         allowed: Whether TF32 is allowed within this context.
     """
     switches = [*_matmul_switches(), *_cudnn_switches()] if device.type == "cuda" else []
-    with _switched(switches, allowed):
+    with _set_temporarily(switches, allowed):
         yield
 
 
@@ -63,7 +63,7 @@ def _cudnn_switches() -> _Switches:
 
 
 @contextmanager
-def _switched(switches: _Switches, on: bool) -> Iterator[None]:
+def _set_temporarily(switches: _Switches, on: bool) -> Iterator[None]:
     """Turn all switches on or off within this context, and restore them afterwards."""
     before = [getattr(owner, name) for owner, name in switches]
     for owner, name in switches:

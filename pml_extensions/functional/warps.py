@@ -66,6 +66,8 @@ class _DifferentiableOnce(Fused):
 
 
 class _Refusal(_DifferentiableOnce):
+    """Identity whose backward pass raises an error."""
+
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         raise RuntimeError(
@@ -78,7 +80,7 @@ class Power:
     """t^exponent, with zero gradient at t = 0 (the slope is infinite there for exponents below 1).
 
     Args:
-        exponent: Table III of the paper has 1 (the plain softmax), 2, 1/2 and 3/2.
+        exponent: The paper's Table III uses 1 (the plain softmax), 2, 1/2 and 3/2.
     """
 
     def __init__(self, exponent: float) -> None:
