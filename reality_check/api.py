@@ -210,7 +210,8 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
         The results of each group, in the order of the folders.
 
     Raises:
-        UsageError: a folder was not written by reality-check or is named twice, or ``out_dir`` is an output folder.
+        UsageError: a folder was not written by reality-check or is named twice, or
+            ``out_dir`` is an output folder.
     """
     target, paths = Path(out_dir), [Path(folder) for folder in folders]
     if (target / "experiment.yaml").exists():

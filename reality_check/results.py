@@ -38,8 +38,8 @@ class ResultRow:
     """One line of ``results.csv``: one metric of one reproduction in one category.
 
     ``search`` is the number of the search whose winner was trained again, and ``trial`` is the
-    number of this winner. Both are ``None`` for baselines and where nothing was searched. ``reproduction`` counts
-    over all searches of the method.
+    number of this winner. Both are ``None`` for baselines and where nothing was searched.
+    ``reproduction`` counts over all searches of the method.
 
     ``value`` is a fraction (0..1), except for ``separability``. ``metric`` is a key of
     :data:`reality_check.config.metrics.METRICS` or one of the protocol's ``final_metrics``; a name

@@ -60,7 +60,8 @@ class Pack:
     Attributes:
         label: the name of the pack in messages.
         experiment: the experiment as it was run, with its fingerprints.
-        studies: the studies by name, in the format of :func:`reality_check.studies.plain_study.plain_study`.
+        studies: the studies by name, in the format of
+            :func:`reality_check.studies.plain_study.plain_study`.
         steps: the steps in which the experiment grew.
         files: file contents by path in the folder.
         checksum: the checksum of the pack; empty for a folder.

@@ -16,8 +16,8 @@ from reality_check.utils.own_names import own_path
 class TensorBoardTracker:
     """Writes ``tensorboard/`` into the output folder; ``tensorboard --logdir`` shows it.
 
-    A run has a name like ``contrastive/trial 03/fold 1``. Test metrics belong to the whole trial, so
-    they are repeated in the run of each fold.
+    A run has a name like ``contrastive/trial 03/fold 1``. Test metrics belong to the whole trial,
+    so they are repeated in the run of each fold.
     """
 
     def __init__(self, experiment: str, out_dir: Path) -> None:

@@ -80,7 +80,7 @@ class Tracking:
             self._polled = time.monotonic()
 
     def finish(self, campaign: Campaign) -> None:
-        """Send the remaining trials, also to trackers that failed before, and close all trackers."""
+        """Send the remaining trials, also to trackers that failed before; then close all."""
         self.problems.clear()
         self._send(campaign)
         for name, tracker in self._trackers.items():
