@@ -16,7 +16,8 @@ import os
 import sys
 
 if sys.argv[:1] == ["-m"] and sys.path[0] == os.getcwd():
-    # `python -m reality_check` has put the folder first, whose random.py would be Python's then.
+    # `python -m reality_check` puts the working folder first, so that a random.py in it would
+    # replace Python's. Move it to the end.
     sys.path.append(sys.path.pop(0))
 
 from importlib import import_module
@@ -71,7 +72,7 @@ _HOMES = {
 }
 
 
-if not TYPE_CHECKING:  # a type checker is to tell a misspelled name from one that exists
+if not TYPE_CHECKING:  # with __getattr__, type checkers would accept misspelled names
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

@@ -43,7 +43,7 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.passwords import lent_password
 from reality_check.utils.text import nearest
 
-if TYPE_CHECKING:  # PyTorch, without which reports are written in 2.5 s less
+if TYPE_CHECKING:  # not importing PyTorch makes writing a report 2.5 s faster
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.local import LocalWorkers
     from reality_check.launch.parallelism import Parallelism
@@ -75,7 +75,7 @@ def run(
 
     Args:
         experiment: see :func:`reality_check.load_experiment`.
-        out_dir: its output folder; created if missing.
+        out_dir: The output folder, created if missing.
         workers: how many processes work, or a :class:`Parallelism`, which can say more: devices,
             several processes a worker, jobs of a cluster.
         watch: called several times a second while workers run.
@@ -109,15 +109,15 @@ def run(
         prepared(experiment, folder, trained_here, log) as ready,
     ):
         device = None if trained_here else ready.experiment.device
-        if device == "auto":  # of jobs
+        if device == "auto":  # cluster jobs
             device = "cpu" if ready.experiment.slurm.gpus == 0 else "cuda"
         campaign = Campaign(ready.experiment, folder)
         campaign.baselines().set_attribute("data", ready.describe_data(device))
         campaign.baselines().set_attribute("parameters", ready.trained_parameters())
         campaign.baselines().set_attribute("inputs", ready.describe_inputs())
         if ready.experiment.storage is None:
-            # The folder is held by this run alone. In a restarted container, workers of
-            # the one before could not be seen to be gone for some minutes.
+            # Only this run uses the folder. In a restarted container it would take minutes to
+            # notice that the workers of the previous container have ended.
             campaign.release_all(only_started_by_run=True)
         campaign.clear_failures()
         if not campaign.is_complete():
@@ -144,13 +144,13 @@ def _work(
     else:
         workers = LocalWorkers(campaign.out_dir, parallelism)
     try:
-        seen = Campaign(campaign.experiment, campaign.out_dir, only_reads=True)
-        workers.wait(lambda: watch(seen))
+        read_only = Campaign(campaign.experiment, campaign.out_dir, only_reads=True)
+        workers.wait(lambda: watch(read_only))
     except KeyboardInterrupt:
         workers.stop()
         if parallelism.launcher == "local":
-            # Another machine, which cannot see the stopped workers, continues at once, and draws
-            # the same trials as this machine would.
+            # Another machine cannot see that the workers have stopped. Now it can continue at
+            # once, with the same trials as this machine.
             campaign.release_lost()
         raise
     finally:
@@ -158,15 +158,16 @@ def _work(
 
 
 def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
-    """Send the finished trials of an output folder to trackers, those that they do not have yet.
+    """Send trackers the finished trials of an output folder that they have not received yet.
 
     Args:
-        out_dir: of the experiment.
+        out_dir: The experiment's output folder.
         trackers: ``mlflow``, ``tensorboard``, ``wandb``, or names that other packages add
             (:mod:`reality_check.trackers.tracking`).
 
     Returns:
-        What was ``sent``, and the ``problems`` of trackers that failed.
+        A :class:`Tracking`: ``sent`` counts the trials sent to each tracker, and ``problems`` says
+        why a tracker failed.
 
     Raises:
         UsageError: this is not an output folder of reality-check, its records are not there, there
@@ -182,7 +183,7 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
     """Write the report of an output folder again, from its records.
 
     Args:
-        out_dir: of the experiment.
+        out_dir: The experiment's output folder.
         compare_published: whether published tables of the same data set are compared with the
             results (:mod:`reality_check.papers.published_comparison`).
 
@@ -198,18 +199,19 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
 def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[ExperimentResults]:
     """Write one report of several output folders.
 
-    Where data set, split, network and protocol are the same, all methods stand in one table. Else
-    each group that shares them has its own, and the report says what differs.
+    Folders with the same data set, split, network and protocol share one table. Otherwise each
+    group that agrees in them gets its own table, and the report says what differs.
 
     Args:
-        folders: at least two, or packs; none is written to.
-        out_dir: for the report; no output folder of an experiment.
+        folders: At least two output folders or packs, which are only read.
+        out_dir: The folder for the report, which must not be the output folder of an experiment.
 
     Returns:
         The results of each group, in the order of the folders.
 
     Raises:
-        UsageError: a folder is none of ours or named twice, or ``out_dir`` is an output folder.
+        UsageError: a folder was not written by reality-check or is named twice, or
+            ``out_dir`` is an output folder.
     """
     target, paths = Path(out_dir), [Path(folder) for folder in folders]
     if (target / "experiment.yaml").exists():
@@ -231,12 +233,12 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
     """Write a finished output folder as one file that others can compare with.
 
     Args:
-        out_dir: of the experiment.
-        file: to write; by default ``NAME.pack`` beside the folder.
-        queries: whether with the scores of every query, which are most of a pack.
+        out_dir: The experiment's output folder.
+        file: The file to write; by default ``NAME.pack`` beside the folder.
+        queries: Whether to include the scores of every query, which are most of a pack.
 
     Returns:
-        The file.
+        The path of the pack.
 
     Raises:
         UsageError: this is not an output folder of reality-check, or not finished; its records are
@@ -244,14 +246,16 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
     """
     folder = Path(out_dir)
     target = folder.resolve().with_name(f"{folder.resolve().name}.pack")
-    target = _file(target if file is None else Path(file))
-    whole = open_pack(folder)
-    held = whole if queries else without_queries(whole)
-    atomic_write(target, pack_bytes(held, pack_pages(load_results(folder))))
+    target = _checked_file(target if file is None else Path(file))
+    content = open_pack(folder)
+    if not queries:
+        content = without_queries(content)
+    atomic_write(target, pack_bytes(content, pack_pages(load_results(folder))))
     return target
 
 
-def _file(path: Path) -> Path:
+def _checked_file(path: Path) -> Path:
+    """Return the path of a file to write, unless it is a folder."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name the file to write with --out.")
     return path
@@ -263,33 +267,34 @@ def merge(sources: Sequence[str | Path], out_dir: str | Path) -> ExperimentResul
     Args:
         sources: output folders or packs with the same data set, split, network, protocol and seed.
             One pack alone becomes an output folder again, without networks.
-        out_dir: for the joint run; new or empty.
+        out_dir: A new or empty folder for the joint run.
 
     Raises:
-        UsageError: naming the keys that differ, or the method that two have.
+        UsageError: the runs differ in settings, or two have a method of the same name.
     """
     folder_labels([Path(source) for source in sources])  # none is named twice
-    whole, folder = joined([open_pack(Path(source)) for source in sources]), Path(out_dir)
-    if check_same_experiment(whole.experiment, folder):
+    folder = Path(out_dir)
+    joint_run = joined([open_pack(Path(source)) for source in sources])
+    if check_same_experiment(joint_run.experiment, folder):
         raise UsageError(f"{folder} holds this joint run already; name a new folder with --out.")
-    write_folder(whole, folder)
+    write_folder(joint_run, folder)
     return report(folder)
 
 
 def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
-    """Write a page that compares finished runs, each data set and protocol for itself.
+    """Write a page that compares finished runs, with one table per data set and protocol.
 
     Args:
-        runs: output folders and packs.
-        file: the page.
+        runs: Output folders and packs.
+        file: The HTML file to write.
 
     Returns:
-        How many tables it has: runs in different ones are not comparable.
+        The number of tables. Runs in different tables are not comparable.
 
     Raises:
-        UsageError: one cannot be read, is not finished, or holds what another one holds.
+        UsageError: a run cannot be read, is not finished, or is the same as another one.
     """
-    target = _file(Path(file))
+    target = _checked_file(Path(file))
     sources = _sources([Path(run) for run in runs], lambda path: collect(campaign_of(path), False))
     grouped = groups(sources)
     atomic_write(target, leaderboard_html(grouped))
@@ -326,7 +331,7 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
 def load_network(
     out_dir: str | Path, method: str, reproduction: int = 0, fold: int | None = 0
 ) -> TrainedNetwork:
-    """Load a network that a reproduction kept, on the CPU.
+    """Load the network that a reproduction saved, onto the CPU.
 
     >>> import reality_check as rc
     >>> trained = rc.load_network("runs/quickstart", "contrastive")  # doctest: +SKIP
@@ -334,10 +339,11 @@ def load_network(
     torch.Size([5760, 32])
 
     Args:
-        out_dir: of the experiment; its images are not needed.
-        method: its name.
-        reproduction: its number, from 0 on.
-        fold: whose network, from 0 on; ``None`` for the one on all classes (category complete).
+        out_dir: The experiment's output folder. The images are not needed.
+        method: The name of the method.
+        reproduction: The number of the reproduction, counted from 0.
+        fold: The fold whose network is loaded, counted from 0; ``None`` for the network trained on
+            all classes (category "complete").
 
     Raises:
         UsageError: this is not an output folder of reality-check, or it has no such network.
@@ -359,17 +365,18 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
             f"{nearest(method, names)}"
         )
     prepared = PreparedExperiment(campaign.experiment)
-    wanted, stage = prepared.method(method), Stage.FINAL if fold is None else Stage.REPRODUCTIONS
+    settings = prepared.method(method)
+    stage = Stage.FINAL if fold is None else Stage.REPRODUCTIONS
     inputs = campaign.attribute("inputs")
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
-        network = load_kept(folder, wanted, (stage, reproduction, fold or 0), shape)
+        network = load_kept(folder, settings, (stage, reproduction, fold or 0), shape)
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no {error}; write the numbers, from 0 on, of a reproduction and a fold that "
             "were trained."
         ) from None
-    return TrainedNetwork(network.eval(), wanted.model, wanted.training)
+    return TrainedNetwork(network.eval(), settings.model, settings.training)
 
 
 def _write(campaign: Campaign, published: tuple[PublishedResults, ...] = ()) -> ExperimentResults:

@@ -37,9 +37,9 @@ class Record(TypedDict):
 class ResultRow:
     """One line of ``results.csv``: one metric of one reproduction in one category.
 
-    ``search`` is the number of the search whose winner was trained again, ``trial`` that of the
-    trial in it; ``None`` where nothing was searched, and for baselines. ``reproduction`` counts
-    over all searches of the method.
+    ``search`` is the number of the search whose winner was trained again, and ``trial`` is the
+    number of this winner. Both are ``None`` for baselines and where nothing was searched.
+    ``reproduction`` counts over all searches of the method.
 
     ``value`` is a fraction (0..1), except for ``separability``. ``metric`` is a key of
     :data:`reality_check.config.metrics.METRICS` or one of the protocol's ``final_metrics``; a name
@@ -76,16 +76,15 @@ class TrialRecord:
 
     Attributes:
         trial_index: 0-based number within the search, or among the reproductions.
-        search: number of the search; of a reproduction, of that whose trial it trains again.
-        retrained: of a reproduction, the number of that trial; ``None`` for others, and where that
-            search has no sound trial.
+        search: number of the search; for a reproduction, the search whose trial it trains again.
+        retrained: for a reproduction, the number of the trial that it trains again; ``None`` for
+            other stages, and if the search has no usable trial.
         state: ``"complete"``, ``"running"``, ``"waiting"`` or ``"failed"``.
         value: mean over folds of the best validation score (``None`` until complete).
         params: the sampled hyper-parameters, by dotted name.
         fold_values: best validation score of each fold.
         fold_epochs: epoch of the best checkpoint of each fold.
-        cut_short: of each fold, the phases that ended at their best epoch because none more was
-            allowed.
+        cut_short: for each fold, the phases whose best epoch was the last one allowed.
         diverged: why the training diverged, or ``None``.
         seconds: wall time of the successful attempt.
         attempts: how often the trial index was started (more than 1 when a worker was lost).
@@ -115,9 +114,9 @@ class Deviation:
 
     Attributes:
         topic: a word or two, e.g. ``"search trials"``.
-        template: its text, with ``{methods}`` for their names where it holds for some.
+        template: the text, in which ``{methods}`` is replaced by the names of the methods.
         serious: whether it makes the comparison itself unfair (unequal budgets, missing runs).
-        methods: the methods that it names.
+        methods: the methods that the deviation concerns.
     """
 
     topic: str
@@ -136,11 +135,11 @@ class Importance:
     """How much each hyper-parameter of a search mattered.
 
     Attributes:
-        shares: of the variance of the value over the ranges, that each explains alone, 0..1,
-            largest first.
-        noise: the largest share in up to 19 shuffles of their values among the trials: chance alone
-            is above it in one search of twenty.
-        trials: how many trials it was learned from.
+        shares: for each hyper-parameter, the fraction (0..1) of the variance of the value that it
+            explains alone, largest first.
+        noise: the largest share after up to 19 random shuffles of the values among the trials. By
+            chance alone, a share exceeds it in one search of twenty.
+        trials: number of trials that the shares were estimated from.
     """
 
     shares: dict[str, float]
@@ -153,11 +152,11 @@ class Cost:
     """The hours of one stage of one method on one kind of device, including lost attempts.
 
     Attributes:
-        method: its name; ``""`` for the baselines, which belong to none.
+        method: the name of the method; ``""`` for the baselines, which belong to no method.
         stage: one of :data:`STAGES`, or ``"baselines"``.
         device: ``"cuda"``, ``"cpu"``, ..., or ``"unknown"``.
-        attempts: how many trials and runs, those that failed or lost their worker too.
-        hours: of processes; on GPUs, of GPUs.
+        attempts: number of trials and runs, including those that failed or lost their worker.
+        hours: process hours; on GPUs, GPU hours.
     """
 
     method: str
@@ -169,14 +168,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class ColumnValue:
-    """A cell of a column of the user's own: what a function returned for one method.
+    """A cell of a user-defined column: what its function returned for one method.
 
     Attributes:
-        name: of the column, as the YAML has it.
-        description: its title, unit and direction.
+        name: the name of the column in the YAML file.
+        description: the title, unit and direction of the column.
         value: ``None`` for an empty cell.
         problem: why the function has no value; empty where it returned one, or ``None``.
-        code: fingerprint of the function, or the version of its package.
+        code: the fingerprint of the function, or the version of its package.
     """
 
     name: str
@@ -198,25 +197,25 @@ class MethodResults:
     #: (search, trial_index) of each trial that is retrained, once all searches are complete.
     retrained: tuple[tuple[int, int], ...] = ()
     searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
-    logarithmic: tuple[str, ...] = ()  # those of them on a logarithmic scale
+    logarithmic: tuple[str, ...] = ()  # searched hyper-parameters on a logarithmic scale
     importance: Importance | None = None  # None where there are too few trials
     control_of: str | None = None  # the method that this is a second copy of
     normalize_embeddings: bool = True
-    gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
-    origin: str = ""  # its output folder, in a report of several
-    #: Of one network, that a training changes: those of a part without learning rate are not.
+    gallery: Path | None = None  # a PNG of test images and their neighbours, if requested
+    origin: str = ""  # the output folder of the method, in a report of several folders
+    #: Number of trainable parameters of one network; parts without a learning rate do not count.
     trained_parameters: int | None = None
-    columns: tuple[ColumnValue, ...] = ()  # of the user's own
+    columns: tuple[ColumnValue, ...] = ()  # user-defined columns
 
 
 @dataclass(frozen=True)
 class MethodRecords:
-    """The records of one method, from which an own column of the report is computed.
+    """The records of one method, from which a user-defined column of the report is computed.
 
     Attributes:
-        method: its trials, reproductions and final trainings, with their scores in validation,
-            parameters and seconds.
-        rows: its lines of ``results.csv``: the scores of its reproductions on the test classes.
+        method: the trials, reproductions and final trainings of the method, with their validation
+            scores, parameters and seconds.
+        rows: the method's lines of ``results.csv``: the test scores of its reproductions.
         costs: the hours of each of its stages, by kind of device.
         out_dir: the output folder, from which :func:`reality_check.load_network` loads networks.
     """
@@ -233,10 +232,10 @@ class QueryScores:
 
     Attributes:
         labels: int64 (Q,), the class of each query, 0..C-1.
-        class_names: of the C test classes.
-        load: from method, category and reproduction to float64 (3, Q): the metrics of
-            :data:`reality_check.config.metrics.METRICS` of each query, 0 where the run diverged;
-            ``None`` where they were not kept.
+        class_names: the names of the C test classes.
+        load: a function of method, category and reproduction. It returns the metrics of
+            :data:`reality_check.config.metrics.METRICS` for each query, as float64 (3, Q), with 0
+            where the run diverged; ``None`` if they were not saved.
     """
 
     labels: NDArray[np.int64]
@@ -250,10 +249,10 @@ class Folder:
 
     Attributes:
         label: what the report calls it.
-        path: as it was named.
-        experiment: its name.
-        methods: their names in that folder.
-        seed: of the experiment.
+        path: the path as the user wrote it.
+        experiment: the name of the experiment.
+        methods: the names of the methods in this folder.
+        seed: the seed of the experiment.
         finished: whether all its work is done.
     """
 
@@ -273,7 +272,7 @@ class ExperimentResults:
     :meth:`trials` make lists of dicts of it.
 
     Attributes:
-        name: of the experiment.
+        name: the name of the experiment.
         protocol: name of the protocol the user chose, e.g. ``"quick"``.
         reference: name of the protocol that the deviations are counted against, e.g. ``"mlrc"``.
         finished: whether every stage of every method is complete.
@@ -320,7 +319,7 @@ class ExperimentResults:
         return protocol if isinstance(protocol, dict) else {}
 
     def metric(self, name: str) -> Metric:
-        """Return a metric; title, unit and direction of an own one are those that were recorded."""
+        """Return a metric; a user-defined one has its recorded title, unit and direction."""
         described = self._protocol.get("described", {})
         return metric_of(name, {key: Description(**item) for key, item in described.items()})
 
@@ -335,8 +334,8 @@ class ExperimentResults:
         ``pandas.DataFrame(results.records())`` makes a table of them.
 
         Args:
-            baselines: whether those of raw input and untrained networks follow, with the name of
-                the baseline as ``method``.
+            baselines: whether to append the values of raw input and untrained networks, with the
+                name of the baseline as ``method``.
         """
         rows = (*self.rows, *self.baselines) if baselines else self.rows
         return [row.record() for row in rows]

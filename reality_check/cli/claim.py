@@ -24,7 +24,7 @@ examples:
   reality-check claim published/mlrc_cub200
   reality-check claim papers/000_sgsl/table3_cub200 --proposed sgsl_512
 """
-#: Endings of a figure.
+#: File name extensions of figures.
 _FORMATS = (".png", ".pdf", ".svg")
 
 

@@ -44,7 +44,7 @@ OWN_TRUNKS = {
     "identity": "-\nReturns its input: for vectors, which need no trunk.",
 }
 _ARGUMENTS = "arguments of its own (and what it is)"
-#: Arguments that the harness passes.
+#: Arguments that the harness passes itself.
 _GIVEN = {"num_classes", "embedding_size", "channels"}
 
 

@@ -63,7 +63,7 @@ def worker_line(state: dict[str, Any]) -> str:
 
 
 class LiveView:
-    """Shows a campaign on a terminal; says nothing when the output is not one."""
+    """Shows a campaign on a terminal; shows nothing if the output is not a terminal."""
 
     def __init__(self, console: Console, workers: int) -> None:
         self._console = console

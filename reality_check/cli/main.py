@@ -45,7 +45,7 @@ Your own loss, in an empty folder:
   reality-check run experiment.yaml     ends with a table and a report
   reality-check status experiment.yaml  shows progress, from another terminal
 """
-#: In the order of the help: those of a first day come first.
+#: In the order of the help: the commands that a newcomer needs come first.
 _ADDERS = (
     init.add_parser,
     check.add_parser,
@@ -66,7 +66,7 @@ _ADDERS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may continue
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         import argcomplete
 
         argcomplete.autocomplete(build_parser())

@@ -13,7 +13,7 @@ from reality_check.utils.text import nearest
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line that says what to write instead."""
+    """A parser whose error messages are one line that says what to write instead."""
 
     def error(self, message: str) -> NoReturn:
         choice = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)

@@ -13,9 +13,9 @@ from reality_check.studies.campaign import Campaign
 from reality_check.studies.finished import Finished, Watch, stamped
 from reality_check.studies.progress import worker_states
 
-#: Between two polls of the storage.
+#: Seconds between two polls of the storage.
 _POLL_SECONDS = 2.0
-#: After so long without a line, the state of each worker is printed.
+#: After this many seconds without a line, the state of each worker is printed.
 _SILENT_SECONDS = 300.0
 
 

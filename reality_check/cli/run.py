@@ -39,7 +39,7 @@ score so far. These lines are also in the logs of the workers.
 
 {STATUSES}
 """
-#: Up to so many methods are listed in the first line.
+#: The first line lists at most this many methods.
 _MOST_NAMED = 8
 
 

@@ -20,7 +20,7 @@ examples:
   reality-check status runs/quickstart --watch
   reality-check status runs/quickstart --json
 """
-#: Between two polls of `--watch`.
+#: Seconds between two polls of `--watch`.
 _WATCH_SECONDS = 5.0
 
 

@@ -41,7 +41,7 @@ def print_status(campaign: Campaign, as_json: bool = False, again: bool = False)
 
 
 def show(state: dict[str, Any]) -> Group:
-    """The state as tables and sentences that fit a terminal of 80 columns."""
+    """Return the state as tables and sentences that fit a terminal of 80 columns."""
     keys = "method", "stage", "search", "done", "wanted", "best", "mean_seconds"
     parts: list[Any] = [
         Text(f"{state['experiment']} in {state['folder']}:"),

@@ -23,8 +23,8 @@ NAMESPACES = {
     "regularizer": ("pytorch_metric_learning.regularizers",),
     "optimizer": ("torch.optim",),
 }
-#: Classes in them that cannot run here, and why.
-_UNFIT = {
+#: Classes in these modules that cannot run here, and why.
+_UNUSABLE = {
     **dict.fromkeys(("ChunkedSoftmax", "ClassSampler"), "it is an argument of losses with proxies"),
     **dict.fromkeys(
         ("ManifoldLoss", "SelfSupervisedLoss", "VICRegLoss"),
@@ -40,9 +40,9 @@ _UNFIT = {
     "LBFGS": "it computes the loss several times a step",
     "Muon": "it takes matrices only",
 }
-#: What messages call several of a kind; the words of ``reality-check show``.
+#: The plural of each kind in messages, as in ``reality-check show``.
 PLURALS = {kind: f"{kind}s" for kind in (*NAMESPACES, "trunk", "dataset")} | {"loss": "losses"}
-#: A module's classes are listed in a message up to this number; beyond, the nearest has to do.
+#: Messages list at most this many classes of a module; beyond, they name only the nearest one.
 _MOST_LISTED = 12
 
 #: Constructor arguments whose value names a class, and the kind of it.
@@ -80,7 +80,7 @@ def find_class(name: str, kind: str) -> Any:
         )
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # a random.py in it is not Python's
+        sys.path.append(here)  # last, so that a random.py in it does not replace Python's
     importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
     with users_code(f"{kind} {name!r}: importing {module_name} failed"):
         try:
@@ -120,7 +120,7 @@ def registered_names(kind: str) -> dict[str, str]:
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
-            if inspect.isclass(value) and not hidden and key not in {kind.capitalize(), *_UNFIT}:
+            if inspect.isclass(value) and not hidden and key not in {kind.capitalize(), *_UNUSABLE}:
                 names.setdefault(key, module_name)
     return names
 
@@ -144,10 +144,10 @@ def _find_registered(name: str, kind: str) -> Any:
             f"the class of the argument {kind!r} is {name!r}, without the module that it is in; "
             f"write an import path such as my_module.{example}."
         )
-    if name in _UNFIT:
+    if name in _UNUSABLE:
         raise UsageError(
-            f"{kind} {name!r} cannot run here: {_UNFIT[name]}; reality-check show {PLURALS[kind]} "
-            "lists those that can."
+            f"{kind} {name!r} cannot run here: {_UNUSABLE[name]}; reality-check show "
+            f"{PLURALS[kind]} lists those that can."
         )
     raise UsageError(
         f"there is no {kind} named {name!r}; write an import path such as my_module.{example}, or "

@@ -27,8 +27,8 @@ from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError, every
 from reality_check.utils.text import nearest
 
-#: Keys that say how files build on each other, and so are allowed in files only.
-_OF_FILES = ("base", "variants")
+#: Keys that define how files build on each other, and so are allowed in files only.
+_FILE_KEYS = ("base", "variants")
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -78,7 +78,7 @@ def compose(
     data = unshared(raw)
     pairs = [parse_override(text) for text in overrides]
     for keys, value in pairs:
-        if keys[0] in _OF_FILES:
+        if keys[0] in _FILE_KEYS:
             raise UsageError(
                 f"{'.'.join(keys)} is not an override; write {keys[0]} in a YAML of your own."
             )

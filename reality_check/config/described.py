@@ -1,4 +1,4 @@
-"""Title, unit and direction of an own metric or an own column of the report."""
+"""Title, unit and direction of a user-defined metric or column of the report."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Description:
 def describe(
     *, title: str, unit: str = "", higher_is_better: bool = True
 ) -> Callable[[Function], Function]:
-    """Decorate an own metric or an own column of the report with how reports print it.
+    """Set how reports print a user-defined metric or column; a decorator.
 
     >>> @describe(title="silhouette", higher_is_better=True)
     ... def silhouette(embeddings, labels): ...

@@ -1,4 +1,4 @@
-"""In which values two plain configurations differ, and in which of them two runs may not."""
+"""Differences between two plain configurations, and which of them keep runs apart."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def conflicting_keys(
 
     Args:
         first: an experiment as plain data, with the fingerprints of its ``code``.
-        second: likewise. A fingerprint that only one of them has is that of a class of its methods.
-        may_differ: whether a key may differ.
-        classes: whose fingerprints may differ too.
+        second: the other experiment. A fingerprint in only one belongs to a class of its methods.
+        may_differ: returns whether a key may differ.
+        classes: classes whose fingerprints may differ too.
     """
     keys = []
     for key in differing_keys(first, second):

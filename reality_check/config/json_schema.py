@@ -1,4 +1,4 @@
-"""The JSON schema of an experiment's YAML, from which editors complete, explain and underline.
+"""The JSON schema of an experiment's YAML, which editors use to complete, explain and check it.
 
 It is that of :class:`Experiment` with what a file may leave to others: names of files in place of
 mappings, bases, variants. Where a base may give a key the schema asks for none, so it accepts what

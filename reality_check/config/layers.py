@@ -1,4 +1,4 @@
-"""Plain configurations on top of each other: bases, variants, what one method has of its own."""
+"""Merging plain configurations: bases, variants, and changes for single methods."""
 
 from __future__ import annotations
 

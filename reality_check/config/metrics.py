@@ -88,13 +88,13 @@ class Metric:
     """One metric that an experiment can ask for.
 
     Attributes:
-        name: as YAMLs, records and packs have it.
-        title: how tables print it.
+        name: the name in YAML files, records and packs.
+        title: the name in tables.
         function: what computes it: a key of :data:`reality_check.evaluation.scoring.FUNCTIONS`, or
             for an own metric its import path, or its name in an installed package.
         higher_is_better: the direction; ``None`` where neither is better.
         percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.
-        both_geometries: whether it is measured on unit vectors and on raw ones, not only once.
+        both_geometries: whether it is measured on both unit and raw vectors.
         selects: whether epochs and trials can be selected by it.
         needs_faiss: whether faiss computes it.
         images: which ones it is measured on: ``test``, ``trainval``, ``training`` (those a network
@@ -102,7 +102,7 @@ class Metric:
         on_test_images: the name of the same metric on the test images as they are.
         depth: the K of ``recall_at_K``.
         pairs: the list of pairs of ``verification_LIST``.
-        is_own: whether it is the user's own, or an installed package's.
+        is_own: whether the user or an installed package defines it.
     """
 
     name: str

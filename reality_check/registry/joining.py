@@ -1,7 +1,7 @@
-"""Joining finished runs that shared everything but their methods, as if they had been one.
+"""Joining finished runs that differ only in their methods, as if they had been one run.
 
-What is joined are the records, not their reports: the joint folder is an ordinary output folder,
-whose report is that of one run, and which a run can continue.
+The records are joined, not the reports. The joint folder is an ordinary output folder: it has the
+report of one run, and a run can continue in it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from reality_check.studies.growth import Step, reproduction_order
 from reality_check.studies.output_folder import describe_differences
 from reality_check.utils.errors import UsageError
 
-#: What joint runs may have of their own; the rest decides results, or how runs are counted.
-_FREE = (
+#: Keys in which joined runs may differ; all others affect results, or how runs are counted.
+_MAY_DIFFER = (
     *("name", "methods", "controls", "claims", "storage"),
     *("protocol.name", "protocol.note", "protocol.gallery"),
 )
-_WHERE_FROM = "merged_from.json"
-#: By method and the like, what is noted with the baselines.
-_RECORDED = ("parameters", "inputs")
+_ORIGIN_FILE = "merged_from.json"
+#: Attributes of the baselines that have an entry for each method.
+_ATTRIBUTES_BY_METHOD = ("parameters", "inputs")
 
 
 def joined(packs: Sequence[Pack]) -> Pack:
-    """Return what one run of all these methods would have left behind.
+    """Return the pack that one run of all these methods would have written.
 
-    The name, note and baselines are those of the first.
+    The name, note and baselines come from the first pack.
 
     Raises:
-        UsageError: they did not share data, split, network, protocol and seed, or have a method or
-            a file of the same name.
+        UsageError: the packs differ in data, split, network, protocol or seed, or share the name
+            of a method or of a file with different content.
     """
     for first, second in itertools.combinations(packs, 2):
         check_joinable((first.label, second.label), (first.experiment, second.experiment))
     plain = [pack.experiment.plain() for pack in packs]
     claims = [claim for experiment in plain for claim in experiment["claims"]]
-    whole = {
+    joint = {
         **plain[0],
         "methods": [method for experiment in plain for method in experiment["methods"]],
         "controls": [name for experiment in plain for name in experiment["controls"]],
@@ -56,20 +56,20 @@ def joined(packs: Sequence[Pack]) -> Pack:
         "studies": None,
     }
     steps = _steps(packs)
-    experiment = compose(whole, where="the joint experiment")
+    experiment = compose(joint, where="the joint experiment")
     check_growth(experiment, steps, packs)
     studies = {name: study for pack in packs for name, study in pack.studies.items()}
     studies[Stage.BASELINES.value] = _baselines(packs)
-    files = _files(packs) | {_WHERE_FROM: _where_from(packs)}
+    files = _files(packs) | {_ORIGIN_FILE: _origins(packs)}
     return Pack("the joint run", experiment, studies, tuple(steps), files)
 
 
 def _may_differ(key: str) -> bool:
-    return is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _FREE)
+    return is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _MAY_DIFFER)
 
 
 def check_growth(experiment: Experiment, steps: Sequence[Step], packs: Sequence[Pack]) -> None:
-    """Make sure that reproductions of one number are of the same trial in all runs.
+    """Check that reproductions with the same number repeat the same trial in all runs.
 
     Raises:
         UsageError: a pack grew in other steps than the experiment.
@@ -84,14 +84,14 @@ def check_growth(experiment: Experiment, steps: Sequence[Step], packs: Sequence[
 
 
 def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Experiment]) -> None:
-    """Make sure that two runs could have been one.
+    """Check that two runs could have been one run.
 
     Args:
-        labels: what messages call them.
-        experiments: with their fingerprints.
+        labels: The names of the two runs in messages.
+        experiments: The two experiments, with their fingerprints.
 
     Raises:
-        UsageError: naming the keys that differ, or the method that both have.
+        UsageError: the runs differ in settings, or both have a method of the same name.
     """
     (first, second), both = (each.plain() for each in experiments), " and ".join(labels)
     if keys := conflicting_keys(first, second, _may_differ):
@@ -110,16 +110,16 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
 
 
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the fingerprints of all runs, which do not contradict each other."""
-    whole = {name: source for code in codes for name, source in code.items()}
+    """Return the fingerprints of all runs in one dict; they must not contradict each other."""
+    fingerprints = {name: source for code in codes for name, source in code.items()}
     weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
     if weights:
-        whole[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
-    return whole
+        fingerprints[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
+    return fingerprints
 
 
 def _steps(packs: Sequence[Pack]) -> list[Step]:
-    """Return the steps of all packs in the order of time, equal ones once."""
+    """Return the steps of all packs in chronological order, without duplicates."""
     steps: dict[str, Step] = {}
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         same = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
@@ -129,23 +129,23 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
 
 
 def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
-    """Return the baselines of the first pack, with the attributes of the methods of all."""
-    every = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
-    attributes = dict(every[0]["attributes"])
-    for key in _RECORDED:
+    """Return the baselines of the first pack, with the attributes of the methods of all packs."""
+    studies = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
+    attributes = dict(studies[0]["attributes"])
+    for key in _ATTRIBUTES_BY_METHOD:
         attributes[key] = {
             name: value
-            for study in every
+            for study in studies
             for name, value in (study["attributes"].get(key) or {}).items()
         }
-    return every[0] | {"attributes": attributes}
+    return studies[0] | {"attributes": attributes}
 
 
 def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for pack in packs:
         for name, content in pack.files.items():
-            if name == _WHERE_FROM:
+            if name == _ORIGIN_FILE:
                 continue
             if files.setdefault(name, content) != content:
                 raise UsageError(
@@ -155,7 +155,7 @@ def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
     return files
 
 
-def _where_from(packs: Sequence[Pack]) -> bytes:
+def _origins(packs: Sequence[Pack]) -> bytes:
     sources: list[dict[str, Any]] = [
         {
             "from": Path(pack.label).name,

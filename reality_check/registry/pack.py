@@ -1,4 +1,4 @@
-"""A pack: what a finished output folder holds, without networks and database, as one file.
+"""A pack: the content of a finished output folder, without networks and database, in one file.
 
 Inside are ``pack.json`` (experiment, protocol hash, environment, checksums), ``records.json``
 (every trial), the scores of every query, galleries, the user's own sources, and for people
@@ -41,11 +41,11 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.text import strict_json
 
 _RECORDS = "records.json"
-#: For people and other programs; read back from no pack, since they can be made again.
+#: Files for people and other programs, not read back from packs, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
 _FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
-#: Keys of an experiment that say what is compared, not how it is measured.
+#: Keys of an experiment that define what is compared, not how it is measured.
 _OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()
 #: Temporary folders of opened packs; results read scores of queries from them when needed.
@@ -58,12 +58,13 @@ class Pack:
     """A finished output folder, from a pack or from the folder itself.
 
     Attributes:
-        label: its name in messages.
-        experiment: as it was run, with its fingerprints.
-        studies: by name, as :func:`reality_check.studies.plain_study.plain_study` has them.
+        label: the name of the pack in messages.
+        experiment: the experiment as it was run, with its fingerprints.
+        studies: the studies by name, in the format of
+            :func:`reality_check.studies.plain_study.plain_study`.
         steps: the steps in which the experiment grew.
-        files: contents by path in the folder.
-        checksum: of the pack; empty for a folder.
+        files: file contents by path in the folder.
+        checksum: the checksum of the pack; empty for a folder.
     """
 
     label: str
@@ -93,10 +94,10 @@ def campaign_of(path: Path) -> Campaign:
 
 
 def read_pack(path: Path) -> Pack:
-    """Read a pack; everything in it is checked.
+    """Read a pack and check everything in it.
 
     Raises:
-        UsageError: one sentence on what is wrong.
+        UsageError: the pack is damaged, was changed, or cannot be read.
     """
     archive = unseal(path, SCHEMA, VERSION)
     try:
@@ -183,8 +184,8 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
     """Return a pack as the content of a file; the same folder gives the same bytes.
 
     Args:
-        pack: of an output folder.
-        pages: further files, for people and other programs.
+        pack: The pack of an output folder.
+        pages: Contents by name of further files, for people and other programs.
     """
     experiment = compose(public(pack.experiment), where=pack.label)
     opened = [study["attributes"].get("about", {}) for study in pack.studies.values()]
@@ -214,16 +215,16 @@ def protocol_hash(experiment: Experiment) -> str:
 
 
 def protocol_settings(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings that the protocol hash covers, by dotted key: those not the default.
+    """Return the settings that the protocol hash covers, by dotted key.
 
-    So a key that a later version adds changes no hash.
+    Defaults are left out, so that a key added by a later version changes no hash.
     """
     given = not_default(experiment).items()
     return dict(_measuring({k: v for k, v in given if k not in _OUTSIDE_PROTOCOL}, ""))
 
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
-    """Return the experiment as plain data, without keys that have their default."""
+    """Return the experiment as plain data, without keys that have their default value."""
     return experiment.plain(exclude_defaults=True)
 
 
@@ -266,7 +267,7 @@ def restore(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStor
 
 
 def write_folder(pack: Pack, out_dir: Path) -> None:
-    """Make an output folder of a pack; ``experiment.yaml``, which makes it one, comes last."""
+    """Write a pack as an output folder; ``experiment.yaml`` comes last and makes it valid."""
     out_dir.mkdir(parents=True, exist_ok=True)
     if pack.steps:
         write_steps(list(pack.steps), out_dir)

@@ -1,4 +1,4 @@
-"""Methods of an experiment whose results come from packs: shared data, split, protocol and seed."""
+"""Methods of an experiment whose results come from packs instead of trainings."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def packs_of(experiment: Experiment) -> list[Pack]:
             "reality-check merge A B --out DIR."
         )
     return [
-        _chosen(experiment, Path(file), checksum, names)
+        _checked_pack(experiment, Path(file), checksum, names)
         for (file, checksum), names in chosen.items()
     ]
 
 
-def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[str]) -> Pack:
+def _checked_pack(experiment: Experiment, file: Path, checksum: str, names: Sequence[str]) -> Pack:
     pack = read_pack(file)
     if pack.checksum != checksum:
         raise UsageError(
@@ -74,21 +74,21 @@ def _restricted(pack: Pack, names: Sequence[str]) -> Pack:
 def check_packed(
     experiment: Experiment, code: Mapping[str, str], steps: Sequence[Step], packs: Sequence[Pack]
 ) -> dict[str, str]:
-    """Make sure that packed methods were run as those of an experiment are.
+    """Check that packed methods were run with the settings of the experiment.
 
-    Own metrics may be missing in a pack; its methods then have empty cells.
+    User-defined metrics may be missing in a pack; its methods then have empty cells.
 
     Args:
-        experiment: with packed methods.
-        code: the fingerprints of its data, and of what is trained.
-        steps: in which its folder grew.
-        packs: of :func:`packs_of`.
+        experiment: An experiment with packed methods.
+        code: The fingerprints of the data and of the trained methods.
+        steps: The steps in which the output folder grew.
+        packs: The packs that :func:`packs_of` returns.
 
     Returns:
-        The fingerprints with those of the packed methods.
+        The fingerprints, including those of the packed methods.
 
     Raises:
-        UsageError: naming the keys that differ.
+        UsageError: the runs differ in settings.
     """
     trained = experiment.trained().model_copy(update={"code": dict(code)})
     runs = [("this experiment", trained), *((pack.label, pack.experiment) for pack in packs)]

@@ -1,1 +1,1 @@
-"""Sends finished trials to TensorBoard, MLflow, Weights & Biases, or an own tracker."""
+"""Sends finished trials to TensorBoard, MLflow, Weights & Biases, or a user-defined tracker."""

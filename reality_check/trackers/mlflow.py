@@ -10,12 +10,12 @@ from mlflow.entities import Metric, Param, RunTag
 
 from reality_check.trackers.tracked_trial import TrackedTrial
 
-#: What one request may hold.
-_METRICS = 1000
+#: Maximum number of metrics in one request.
+_METRICS_PER_REQUEST = 1000
 
 
 class MLflowTracker:
-    """Sends trials to where ``MLFLOW_TRACKING_URI`` says, as all of MLflow does.
+    """Sends trials to the server or folder that ``MLFLOW_TRACKING_URI`` names, as MLflow does.
 
     Curves are metrics like ``fold 1/validation MAP at R`` by epoch: MLflow's names have no ``@``.
     """
@@ -29,18 +29,20 @@ class MLflowTracker:
             self._experiment = existing.experiment_id
 
     def log(self, trial: TrackedTrial) -> None:
-        """Make a run, ended."""
+        """Create a run for the trial and end it."""
         name = f"{trial.method}, {trial.name}"
-        self._forget(name)
+        self._delete_runs(name)
         now = int(1000 * time.time())
         run = self._client.create_run(
             self._experiment, start_time=now - int(1000 * trial.seconds), run_name=name
         )
         key = run.info.run_id
-        metrics = [Metric(_named(name), value, now, 0) for name, value in trial.values.items()]
+        metrics = [Metric(_valid_name(name), value, now, 0) for name, value in trial.values.items()]
         for fold, curve in enumerate(trial.curves, 1):
             metrics += [
-                Metric(_named(f"fold {fold}/{_kind(name)}"), value, now, int(row["epoch"]))
+                Metric(
+                    _valid_name(f"fold {fold}/{_curve_name(name)}"), value, now, int(row["epoch"])
+                )
                 for row in curve
                 for name, value in row.items()
                 if name != "epoch"
@@ -49,23 +51,23 @@ class MLflowTracker:
         tags = {"method": trial.method, "stage": trial.stage, "diverged": trial.diverged}
         run_tags = [RunTag(name, text) for name, text in tags.items() if text is not None]
         self._client.log_batch(key, params=params, tags=run_tags)
-        for start in range(0, len(metrics), _METRICS):
-            self._client.log_batch(key, metrics=metrics[start : start + _METRICS])
+        for start in range(0, len(metrics), _METRICS_PER_REQUEST):
+            self._client.log_batch(key, metrics=metrics[start : start + _METRICS_PER_REQUEST])
         self._client.set_terminated(key, "FAILED" if trial.diverged else "FINISHED", now)
 
     def close(self) -> None:
-        """All is sent."""
+        """Do nothing, since all trials have been sent."""
 
-    def _forget(self, name: str) -> None:
+    def _delete_runs(self, name: str) -> None:
         """Delete the runs of that name: the trial has been repeated."""
         where = f"attributes.run_name = '{name}'"
         for run in self._client.search_runs([self._experiment], where):
             self._client.delete_run(run.info.run_id)
 
 
-def _kind(name: str) -> str:
+def _curve_name(name: str) -> str:
     return name if name == "loss" else f"validation {name}"
 
 
-def _named(name: str) -> str:
+def _valid_name(name: str) -> str:
     return name.replace("@", " at ").replace("(", "").replace(")", "")

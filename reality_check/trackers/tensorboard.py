@@ -16,8 +16,8 @@ from reality_check.utils.own_names import own_path
 class TensorBoardTracker:
     """Writes ``tensorboard/`` into the output folder; ``tensorboard --logdir`` shows it.
 
-    A run is called like ``contrastive/trial 03/fold 1``. Test metrics are of the trial, which needs
-    all its folds, and stand with each of them.
+    A run has a name like ``contrastive/trial 03/fold 1``. Test metrics belong to the whole trial,
+    so they are repeated in the run of each fold.
     """
 
     def __init__(self, experiment: str, out_dir: Path) -> None:
@@ -34,7 +34,7 @@ class TensorBoardTracker:
             self._write(folder / f"fold {fold}", trial, curve)
 
     def close(self) -> None:
-        """Nothing is left to write."""
+        """Do nothing, since all trials have been written."""
 
     @staticmethod
     def _write(folder: Path, trial: TrackedTrial, curve: tuple[Row, ...]) -> None:
@@ -50,6 +50,6 @@ class TensorBoardTracker:
             params: dict[str, Any] = {"method": trial.method, "stage": trial.stage}
             for name, given in trial.params.items():
                 params[name] = given if isinstance(given, bool | int | float | str) else str(given)
-            # Without the first, which lists the parameters of all runs as this one has them.
+            # Skip the first summary, which would declare this run's parameters for all runs.
             for summary in hparams(params, values)[1:]:
                 writer.file_writer.add_summary(summary)

@@ -17,7 +17,7 @@ from reality_check.studies.trial import StoredTrial
 
 #: A row of a curve: ``epoch``, ``loss`` and the metrics of the validation classes, by their titles.
 Row = Mapping[str, float]
-#: What the names of metrics end with that are not in the method's own geometry.
+#: Suffixes of metrics that are not measured in the method's own geometry.
 _OTHER_GEOMETRIES = ("_raw", "_normalized")
 
 
@@ -26,13 +26,13 @@ class TrackedTrial:
     """A trial of a search, a reproduction or a final run that is complete.
 
     Attributes:
-        method: as the experiment names it; ``without training`` for the rows of that kind.
+        method: the name of the method in the experiment; ``without training`` for baselines.
         stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
         name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
-        values: its results by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
+        values: the results by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
             are fractions. Empty if it diverged.
-        diverged: why, if it did.
-        curves: of each fold, a row per evaluation in the order of epochs.
+        diverged: why the training diverged, or ``None``.
+        curves: for each fold, one row per evaluation, in the order of epochs.
     """
 
     method: str
@@ -88,7 +88,7 @@ def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]
     losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
     for row in _rows(records, "accuracies*"):
         if int(row["epoch"]) < 0:
-            continue  # of the trunk without the embedder
+            continue  # an evaluation of the trunk without the embedder
         point = {"epoch": float(row["epoch"])}
         if row["~iteration~"] in losses:
             point["loss"] = float(losses[row["~iteration~"]])

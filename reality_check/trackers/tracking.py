@@ -18,14 +18,14 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.own_names import own_path
 from reality_check.utils.text import nearest, one_line
 
-#: The trackers that come along, by name: a module, and its class. The extra that installs what it
-#: needs has the name too. Other packages add theirs by the entry points ``reality_check.trackers``.
+#: The module and class of each built-in tracker, by name. The extra that installs its packages has
+#: the same name. Other packages add theirs by the entry points ``reality_check.trackers``.
 BUILT_IN = {
     "mlflow": ("reality_check.trackers.mlflow", "MLflowTracker"),
     "tensorboard": ("reality_check.trackers.tensorboard", "TensorBoardTracker"),
     "wandb": ("reality_check.trackers.wandb", "WandbTracker"),
 }
-#: Between two polls for finished trials.
+#: Seconds between two polls for finished trials.
 _POLL_SECONDS = 5.0
 
 
@@ -36,7 +36,7 @@ class Tracker(Protocol):
         """Receive a trial, which replaces an earlier one of the same method and name."""
 
     def close(self) -> None:
-        """Send the rest."""
+        """Send the remaining trials."""
 
 
 #: Makes a tracker from the name of an experiment and its output folder.
@@ -49,16 +49,16 @@ class Tracking:
     A tracker that fails receives the rest later: no run ends because of it.
 
     Args:
-        experiment: its name.
-        out_dir: the output folder; ``trackers/`` in it lists what each tracker received.
-        names: of trackers.
+        experiment: The name of the experiment.
+        out_dir: The output folder; ``trackers/`` in it lists what each tracker received.
+        names: The names of the trackers.
 
     Attributes:
         sent: how many trials were sent, by tracker.
-        problems: by tracker why it failed, if it did.
+        problems: why each failed tracker failed, by name.
 
     Raises:
-        UsageError: there is none of a name, or its package is missing.
+        UsageError: there is no tracker of this name, or its package is missing.
     """
 
     def __init__(self, experiment: str, out_dir: Path, names: Sequence[str]) -> None:
@@ -80,7 +80,7 @@ class Tracking:
             self._polled = time.monotonic()
 
     def finish(self, campaign: Campaign) -> None:
-        """Send the rest, also to trackers that failed before, and close all."""
+        """Send the remaining trials, also to trackers that failed before; then close all."""
         self.problems.clear()
         self._send(campaign)
         for name, tracker in self._trackers.items():
@@ -122,7 +122,7 @@ def find_tracker(name: str) -> Factory:
     """Return the class or function that creates a tracker, by its name.
 
     Raises:
-        UsageError: there is none, or its package is missing.
+        UsageError: there is no such tracker, or its package is missing.
     """
     if name not in BUILT_IN:
         plugin = find_plugin("tracker", name)

@@ -11,7 +11,7 @@ from reality_check.trackers.tracked_trial import TrackedTrial
 
 
 class WandbTracker:
-    """Sends trials as ``WANDB_PROJECT``, ``WANDB_ENTITY``, ``WANDB_MODE`` and ``WANDB_DIR`` say.
+    """Sends trials; set up by ``WANDB_PROJECT``, ``WANDB_ENTITY``, ``WANDB_MODE``, ``WANDB_DIR``.
 
     Without a network ``WANDB_MODE=offline`` keeps the runs in ``wandb/`` of the output folder, and
     ``wandb sync`` sends them later.
@@ -22,7 +22,7 @@ class WandbTracker:
         self._folder = os.environ.get("WANDB_DIR", str(out_dir))
 
     def log(self, trial: TrackedTrial) -> None:
-        """Make a run, ended. One that was sent before keeps its name, and so there are two."""
+        """Create a run and end it. An earlier run of the same trial remains, with the same name."""
         run = wandb.init(
             project=self._project,
             name=f"{trial.method}, {trial.name}",
@@ -45,4 +45,4 @@ class WandbTracker:
         run.finish(exit_code=1 if trial.diverged else 0)
 
     def close(self) -> None:
-        """All is sent."""
+        """Do nothing, since all trials have been sent."""

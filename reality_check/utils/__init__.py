@@ -1,1 +1,1 @@
-"""What knows nothing of metric learning: files, locks, processes, seeds, checkpoints, text."""
+"""Utilities without metric learning: files, locks, processes, seeds, checkpoints, text."""

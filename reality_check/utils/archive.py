@@ -1,7 +1,7 @@
 """Sealed archives: zip files with checksums of their content, validated when they are read.
 
-The checksums detect damage and careless changes; they are no signature, since anybody can seal a
-changed archive again.
+The checksums detect damage and careless changes; they are not a signature, since anybody can
+seal a changed archive again.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import strict_json
 
-#: The file that names all others, with their checksums.
+#: The file that lists all other files with their checksums.
 CONTENTS = "pack.json"
-#: Bytes of all files together, beyond which an archive is refused unread.
+#: Archives whose files have more bytes than this in total are refused without being read.
 MOST_BYTES = 512 << 20
 _MOST_FILES = 100_000
-_WHEN = (1980, 1, 1, 0, 0, 0)  # the same content gives the same bytes, whenever it is written
+_FIXED_DATE = (1980, 1, 1, 0, 0, 0)  # the same content gives the same bytes, whenever it is written
 #: Each part of a path; none is hidden, leads upwards or is a drive.
 _PART = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*")
 
@@ -34,9 +34,9 @@ class Archive:
     """The content of an archive.
 
     Attributes:
-        about: plain data of the caller's.
-        files: by path, with slashes.
-        checksum: of both; the same for the same content, however it is compressed.
+        about: plain data from the caller.
+        files: contents by path; paths use slashes.
+        checksum: a checksum of both, which does not depend on the compression.
     """
 
     about: dict[str, Any]
@@ -53,7 +53,7 @@ def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     with zipfile.ZipFile(stream, "w") as archive:
         text = strict_json(contents, indent=1, ensure_ascii=False) + "\n"
         for name, content in {CONTENTS: text.encode(), **dict(sorted(files.items()))}.items():
-            info = zipfile.ZipInfo(name, _WHEN)
+            info = zipfile.ZipInfo(name, _FIXED_DATE)
             info.external_attr = 0o644 << 16
             is_compressed = name.endswith((".npz", ".png"))
             info.compress_type = zipfile.ZIP_STORED if is_compressed else zipfile.ZIP_DEFLATED
@@ -65,8 +65,9 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     """Read an archive and check that it is complete and unchanged.
 
     Args:
-        schema: what ``about["schema"]`` must be.
-        version: what ``about["version"]`` must be.
+        path: The archive.
+        schema: The value that ``about["schema"]`` must have.
+        version: The value that ``about["version"]`` must have.
 
     Raises:
         UsageError: one sentence on what is wrong with it.

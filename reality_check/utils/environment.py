@@ -1,4 +1,4 @@
-"""Versions and machine that an experiment ran with, for its records."""
+"""The software versions and the machine that an experiment ran with, for its records."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from reality_check.utils.text import one_line
 
 Returned = TypeVar("Returned")
 
-#: Top-level packages whose lines do not tell users what to mend in their own.
+#: Top-level packages whose lines do not show users what to fix in their own code.
 _LIBRARIES = {
     *("reality_check", "pml_extensions", "pytorch_metric_learning", "torch", "numpy", "optuna"),
     *sys.stdlib_module_names,
@@ -35,13 +35,13 @@ class WorkFailed(Exception):
 
 @contextlib.contextmanager
 def users_code(what: str) -> Iterator[None]:
-    """Turn whatever the code of others raises, sys.exit included, into a sentence about it.
+    """Turn any exception that user code raises, SystemExit included, into a UsageError.
 
     Args:
-        what: the sentence's beginning, such as ``method 'mine': MyLoss failed``.
+        what: The beginning of the message, such as ``method 'mine': MyLoss failed``.
 
     Raises:
-        UsageError: something was raised; what is a UsageError already, or Ctrl-C, passes.
+        UsageError: the code raised an exception. A UsageError or KeyboardInterrupt is passed on.
     """
     try:
         yield
@@ -65,7 +65,7 @@ def reason(error: BaseException) -> str:
     lines = [line for line in lines if line[0] not in _LIBRARIES]
     if not lines:
         return text
-    # The last line of the package that was called, not of the libraries that it calls.
+    # Show the last line in the package that was called, not in the libraries that it calls.
     _, file, number = [line for line in lines if line[0] == lines[0][0]][-1]
     return f"{text} ({file.removeprefix(os.path.join(os.getcwd(), ''))}:{number})"
 

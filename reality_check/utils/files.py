@@ -19,7 +19,7 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes, durable: bo
         path: file to write; missing parent folders are made.
         content: text (written as UTF-8, line ends as they are) or bytes.
         durable: whether to wait for the disk. Without it, a machine that fails may leave an empty
-            file, which is right for what the next minute replaces anyway.
+            file, which is acceptable for files that are soon replaced anyway.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes, durable: bo
         os.replace(temporary, target)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(target)  # a full disk alone does not say where
+            error.filename = str(target)  # the error of a full disk does not name the file
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise

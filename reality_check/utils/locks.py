@@ -1,6 +1,6 @@
-"""Locks between processes: a file that says who holds it.
+"""Locks between processes: lock files that name the process that holds them.
 
-The system gives a lock back when its holder ends, killed or not, so nothing stale remains. Windows
+The system releases a lock when its holder ends, even if killed, so no lock becomes stale. Windows
 and some file systems have no such locks.
 """
 
@@ -42,7 +42,7 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
             raise
         if not held or _is_file(path, descriptor):
             break
-        os.close(descriptor)  # the holder before us removed it: others lock the new file
+        os.close(descriptor)  # the previous holder removed the file, and others lock the new one
     try:
         yield held
     finally:
@@ -53,11 +53,11 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def try_lock(path: Path) -> Iterator[str | None]:
-    """Hold a lock file while this is open, unless another process holds it; the file remains.
+    """Hold a lock file within the block, unless another process holds it; the file remains.
 
     Yields:
-        Who holds it, such as ``process 12 of the machine a``; ``None`` where it is held by us, or
-        where there are no locks.
+        Who holds it, such as ``process 12 of the machine a``; ``None`` if this process holds
+        it, or if there are no locks.
     """
     if fcntl is None:
         yield None
@@ -94,7 +94,7 @@ def _lock(descriptor: int, waiting: Callable[[str], None] | None = None) -> bool
     except OSError:
         return False
     holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
-    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name too
+    with contextlib.suppress(OSError):  # on a full disk, the lock works without a name too
         os.truncate(descriptor, 0)
         os.write(descriptor, holder.encode())
     return True

@@ -12,8 +12,8 @@ from reality_check.utils.errors import UsageError
 def import_matplotlib() -> None:
     """Import matplotlib whatever ``MPLBACKEND`` says: nothing here opens a window.
 
-    Notebooks hand theirs to the processes that they start, also to those of another environment.
-    A backend that exists stays chosen for the figures of the user's own.
+    Notebooks pass ``MPLBACKEND`` to the processes that they start, even in another environment.
+    A backend that exists remains selected for the user's own figures.
 
     Raises:
         UsageError: the user's matplotlibrc cannot be read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-#: The files and folders of a run, of its report and of trackers; and what Windows keeps for itself.
+#: The files and folders of a run, its report and its trackers, and the names Windows reserves.
 RESERVED = re.compile(
     r"experiment\.yaml|(steps|slurm|merged_from|summary)\.json|test_queries\.npz|logs|sources"
     r"|(results|trials|baselines|comparisons)\.csv|tables\.tex|references\.bib|report\.(md|html)"

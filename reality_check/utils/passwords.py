@@ -11,7 +11,7 @@ from urllib.parse import unquote
 #: The environment variable that hands the password to workers, and that a user may set.
 PASSWORD_VARIABLE = "REALITY_CHECK_STORAGE_PASSWORD"
 
-# The password ends at the first "@" after which no other one stands in the host.
+# The password ends at the last "@" before the end of the host.
 _IN_AUTHORITY = re.compile(r"([^:/]+://[^:/@]*):(.*?)@([^@/?]*(?:[/?].*)?)", re.DOTALL)
 _IN_QUERY = re.compile(r"([?&])(?:password|passwd|pass)=([^&]*)(&?)", re.IGNORECASE)
 

@@ -31,7 +31,7 @@ def expand_path(text: str | Path) -> Path:
 
 
 def find_path(text: str | Path, *folders: Path | None) -> Path:
-    """Return the expanded path or, if it does not exist, the first of the folders' that does."""
+    """Return the expanded path; if it does not exist, the first existing one in the folders."""
     candidates = [expand_path(text), *(folder / text for folder in folders if folder)]
     return next((candidate for candidate in candidates if candidate.exists()), candidates[0])
 

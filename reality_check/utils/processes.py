@@ -14,18 +14,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-#: Of malloc.h. The kernel gets freed memory back from the heap's end where more than so much lies
-#: free there, and blocks from such a size on get a mapping of their own, which it always gets back.
+#: Options from malloc.h. Free memory at the end of the heap is returned to the kernel above the
+#: trim threshold. Blocks above the mmap threshold get their own mapping, returned when freed.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
 _KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20  # the latter is the most that glibc takes
 
 
-#: Set in the environment of workers that end with the run that started them.
+#: Environment variable of workers that end with the run that started them.
 OF_RUN = "REALITY_CHECK_OF_RUN"
 
 
 def this_process() -> dict[str, Any]:
-    """Return what identifies this process among those of all machines and containers."""
+    """Return data that identifies this process among all machines and containers."""
     pid = os.getpid()
     own = {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
     return {**own, "of_run": True} if OF_RUN in os.environ else own
@@ -61,8 +61,8 @@ def die_with_parent(parent: int | None = None) -> None:
     Linux's parent-death signal does it at once, a watching thread elsewhere.
 
     Args:
-        parent: process id of the one that started it, so that this process also ends if that one
-            is gone already. Without it, whoever is the parent by now is watched.
+        parent: The id of the process that started this one, so that this one also ends if its
+            parent has already ended. By default, the current parent is watched.
     """
     parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":

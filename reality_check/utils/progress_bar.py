@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-#: Seconds between the lines of a log; what is done before the first is done silently.
+#: Seconds between the lines of a log. Shorter tasks write none.
 _LINE_SECONDS = 30.0
 
 
@@ -18,7 +18,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show progress on stderr while the block runs; it calls what it gets with pieces just done."""
+    """Show progress on stderr within the block; yield a function to call with items just done."""
     if sys.stderr.isatty():
         with _bar(what, total, done) as advance:
             yield advance

@@ -1,4 +1,4 @@
-"""Every random choice of an experiment, derived from its one seed."""
+"""Seeds of all random choices of an experiment, derived from its one seed."""
 
 from __future__ import annotations
 

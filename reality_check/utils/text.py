@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-#: What a common beginning adds to how alike two names are, which is 1 at most.
-_WEIGHT_OF_BEGINNING = 0.1
+#: Weight of a common prefix in the similarity of two names; the rest of it is at most 1.
+_PREFIX_WEIGHT = 0.1
 _TEXT_OR_INFINITY = re.compile(r'("(?:[^"\\]|\\.)*")|Infinity')
 
 
@@ -38,7 +38,7 @@ def one_line(value: Any, most: int = 300) -> str:
     """Return the message of an exception, or a value, on one line of limited length."""
     try:
         text = str(value) if isinstance(value, BaseException) else repr(value)
-    except Exception:  # of a user's class
+    except Exception:  # raised by the __repr__ of a user's class
         text = f"<{type(value).__name__}>"
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
@@ -48,7 +48,8 @@ def strict_json(data: Any, **options: Any) -> str:
     """Return JSON that every parser reads: infinity is written as 1e999, which parses as infinity.
 
     Args:
-        options: of :func:`json.dumps`.
+        data: Plain data.
+        options: Keyword arguments of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
     return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)
@@ -64,6 +65,6 @@ def nearest(name: str, valid: Iterable[str]) -> str:
         # People seldom mistake how a name begins: TripletLoss is not SoftTripleLoss.
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(name, match, strict=False))
         alike = difflib.SequenceMatcher(None, match, name).ratio()
-        return alike + _WEIGHT_OF_BEGINNING * len(list(same)) / len(name)
+        return alike + _PREFIX_WEIGHT * len(list(same)) / len(name)
 
     return f" Did you mean {max(matches, key=closeness)!r}?"

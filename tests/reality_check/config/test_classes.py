@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from reality_check.config.classes import _UNFIT, NAMESPACES, build, find_class, registered_names
+from reality_check.config.classes import _UNUSABLE, NAMESPACES, build, find_class, registered_names
 from reality_check.training.module import loss_value
 from reality_check.utils.errors import UsageError
 
@@ -59,7 +59,7 @@ def test_what_is_listed_takes_a_step(kind: str, name: str) -> None:
         assert gradient(loss, {argument: {"class": name, **needed}}).any()
 
 
-@pytest.mark.parametrize("name", _UNFIT)
+@pytest.mark.parametrize("name", _UNUSABLE)
 def test_what_cannot_run_is_not_listed_and_says_why(name: str) -> None:
     assert not any(name in registered_names(kind) for kind in NAMESPACES)
     with pytest.raises(UsageError, match=r"cannot run here: .* reality-check show \w+ lists"):
