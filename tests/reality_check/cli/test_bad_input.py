@@ -468,7 +468,7 @@ IMAGES: list[tuple[Callable[[Path], None], tuple[str, ...]]] = [
     (_empty_class, ("class_99", "no image")),
     (_broken, ("1.png", "cannot be decoded", "on_broken: skip")),
     (_single, ("validation of fold 0", "single image")),
-    (_too_few, ("5 classes are too few",)),
+    (_too_few, ("2 training and 3 test classes are too few",)),
 ]
 
 
