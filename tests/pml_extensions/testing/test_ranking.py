@@ -51,7 +51,7 @@ def test_failures_of_a_plain_module_are_ranked_and_what_it_has_not_is_skipped(
     said = capsys.readouterr().out
     assert said.index("Wrong results: 1") < said.index("Broken conventions: 1")
     assert "TestAngular::test_embeddings_on_their_proxies_are_finite: weights become NaN" in said
-    assert "TestAngular::test_labels_may_be_int32: labels must be int64; write" in said
+    assert "TestAngular::test_labels_may_be_int32: int32 labels are refused; write" in said
     assert "does not apply to a loss without sub_loss_names" in said
     assert "does not apply to a loss without get_logits" in said
     assert "test_autocast" not in said, "an expected failure costs nothing"
