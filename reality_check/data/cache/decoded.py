@@ -7,7 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import PIL
@@ -54,9 +54,10 @@ def decode_files(
         The images in the order of ``files``, memory-mapped read-only.
 
     Raises:
-        UsageError: a file is broken (or, for ``"skip"``, all of a class) or is listed twice, or
-            the cache folder cannot be written.
+        UsageError: an option is out of range, a file is broken (or, for ``"skip"``, all of a
+            class) or is listed twice, or the cache folder cannot be written.
     """
+    _check_options(size, channels, resize, on_broken)
     with Sources(files.root) as sources:
         stamps = sources.stamps(files.paths)
         missing = stamps[:, 0] < 0
@@ -132,6 +133,18 @@ def _image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
 
 def _printable(path: str) -> str:
     return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _check_options(size: int, channels: int, resize: str, on_broken: str) -> None:
+    if size < 1:
+        raise UsageError(f"size={size}, but images need at least 1 pixel; write size: 256.")
+    for name, value, allowed in (
+        ("channels", channels, (1, 3)),
+        ("resize", resize, get_args(Resize)),
+        ("on_broken", on_broken, ("error", "skip")),
+    ):
+        if value not in allowed:
+            raise UsageError(f"{name}={value!r}, but it must be one of {allowed}.")
 
 
 def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:

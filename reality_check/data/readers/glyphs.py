@@ -28,6 +28,13 @@ from reality_check.utils.paths import cache_folder
 
 #: Part of every cached file's name and of the data set's: it changes when the images change.
 GENERATOR_VERSION = 1
+#: Smallest and largest value of each argument.
+_LIMITS = {
+    "classes": (2, len(CHARACTERS)),
+    "images_per_class": (2, 10_000),
+    "size": (8, 256),
+    "seed": (0, 2**63 - 1),
+}
 
 
 def read(config: Any) -> ImageSet:
@@ -52,7 +59,17 @@ def make_glyphs(
 
     Returns:
         Images of shape (classes * images_per_class, size, size, 1), dark on light, sorted by class.
+
+    Raises:
+        UsageError: an argument is out of range.
     """
+    values = (classes, images_per_class, size, seed)
+    for (name, (low, high)), value in zip(_LIMITS.items(), values, strict=True):
+        if not low <= value <= high:
+            raise UsageError(
+                f"{name}={value}, but glyphs are made for {low}..{high}; write {name}: "
+                f"{min(max(value, low), high)}."
+            )
     codes = CHARACTERS[:classes]
     folder = cache_folder() / f"glyphs-{_key(codes, images_per_class, size, seed)}"
 

@@ -459,3 +459,17 @@ def test_without_locks_what_another_finishes_just_now_is_not_taken_for_damaged(
     assert len(data) == len(files)
     assert len(left_in(cache)) == 1
     assert "damaged" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"size": 0}, "size=0"),
+        ({"channels": 4}, "channels=4"),
+        ({"on_broken": "ignore"}, "'error', 'skip'"),
+        ({"resize": "shortside"}, "'short_side', 'square', 'none'"),
+    ],
+)
+def test_refuses_options(files: ImageFiles, options: dict[str, object], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        decode_files(files, **{"size": 4, **options})  # type: ignore[arg-type]

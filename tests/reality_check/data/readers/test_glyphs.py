@@ -16,6 +16,7 @@ from reality_check.data import ImageSet, class_splits, make_glyphs
 from reality_check.data.readers import glyphs
 from reality_check.data.readers._glyph_characters import CHARACTERS
 from reality_check.data.readers._glyph_fonts import draw, faces_of
+from reality_check.utils.errors import UsageError
 
 # The versions the golden value belongs to; others draw other bytes, which is no error.
 GOLDEN_VERSIONS = ("3.11.2", "2.14.3")
@@ -149,3 +150,18 @@ def test_a_yaml_takes_as_many_classes_as_there_are_characters() -> None:
     assert schema["classes"]["maximum"] == len(CHARACTERS)
     with pytest.raises(ValidationError, match="classes"):
         GlyphsData(reader="glyphs", classes=len(CHARACTERS) + 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((100_000, 4, 32, 0), r"classes=100000.*2\.\."),
+        ((1, 4, 32, 0), "write classes: 2"),
+        ((4, 1, 32, 0), "write images_per_class: 2"),
+        ((4, 4, 4, 0), "write size: 8"),
+        ((4, 4, 32, -1), "write seed: 0"),
+    ],
+)
+def test_refuses(arguments: tuple[int, int, int, int], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        make_glyphs(*arguments)
