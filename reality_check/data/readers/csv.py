@@ -121,8 +121,8 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
 def _check_path(location: str, path: str) -> None:
     if Path(path).is_absolute() or ".." in path.replace("\\", "/").split("/"):
         raise UsageError(
-            f"{location} has the path {path!r}, but paths must be relative to the CSV file's folder "
-            "and stay inside it; move the CSV file or the images."
+            f"{location} has the path {path!r}, but paths must be relative to the CSV file's "
+            "folder and stay inside it; move the CSV file or the images."
         )
 
 
