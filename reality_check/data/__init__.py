@@ -50,21 +50,21 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
 
     Args:
         config: any object with the attribute ``reader``, the name of a module in
-            :mod:`reality_check.data.readers`, and that reader's keys, which are those of its class
+            :mod:`reality_check.data.readers`, and that reader's keys as attributes, see its class
             in :mod:`reality_check.config.datasets`.
-        verify: compare images that were decoded earlier with their checksums, which reads them all;
-            damaged ones are decoded again.
+        verify: whether to read all images that were decoded earlier and compare them with their
+            checksums; if one differs, all are decoded again.
 
     Returns:
         The samples.
 
     Raises:
-        UsageError: for an unknown reader, and for data that cannot be read.
+        UsageError: if the reader is unknown or the data cannot be read.
     """
     data: SampleSet | ImageFiles = _find_reader(config.reader).read(config)
     if isinstance(data, ImageFiles):
-        how = (config.size, config.channels, config.resize, config.on_broken)
-        data = decode_files(data, *how, verify)
+        options = (config.size, config.channels, config.resize, config.on_broken)
+        data = decode_files(data, *options, verify)
     warn_of_oddities(data)
     return data
 

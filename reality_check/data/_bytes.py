@@ -12,7 +12,7 @@ _MEGABYTE = 10**6
 
 
 def format_bytes(count: float) -> str:
-    """Return bytes as people write them: ``"1.2 GB"``, ``"340 MB"``, ``"12 kB"``."""
+    """Return a number of bytes as text: ``"1.2 GB"``, ``"340 MB"``, ``"12 kB"``."""
     for suffix, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if count >= factor:
             return f"{count / factor:.{1 if suffix == 'GB' else 0}f} {suffix}"
@@ -25,19 +25,23 @@ def size_of(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+def byte_progress(description: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
     """Show a progress bar in megabytes while the block runs.
 
-    Yields a function to be called with each number of bytes that is done. ``total`` is 0 if it is
-    not known.
+    Args:
+        total: number of bytes; 0 if it is unknown.
+        done: number of bytes that are processed already.
+
+    Yields:
+        A function to be called with the number of bytes that were processed since its last call.
     """
-    seen = done
-    with progress(f"{what} (MB)", total // _MEGABYTE, done // _MEGABYTE) as advance:
+    processed = done
+    with progress(f"{description} (MB)", total // _MEGABYTE, done // _MEGABYTE) as advance:
 
         def advance_bytes(count: int) -> None:
-            nonlocal seen
-            before, seen = seen // _MEGABYTE, seen + count
-            if seen // _MEGABYTE > before:
-                advance(seen // _MEGABYTE - before)
+            nonlocal processed
+            before, processed = processed // _MEGABYTE, processed + count
+            if processed // _MEGABYTE > before:
+                advance(processed // _MEGABYTE - before)
 
         yield advance_bytes

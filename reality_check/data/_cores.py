@@ -1,4 +1,4 @@
-"""Work on all cores that this process may use."""
+"""Call a function on all cores that this process may use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-#: Calls that a thread makes in a row, and results for each core that wait to be taken.
-_CHUNK, _WAITING = 8, 16
+#: How many calls a thread makes in a row, and how many results are computed ahead per core.
+_CALLS_PER_TASK, _RESULTS_PER_CORE = 8, 16
 
 
 def usable_cores() -> int:
@@ -23,12 +23,12 @@ def usable_cores() -> int:
 def on_all_cores(function: Callable[[int], Result], count: int) -> Iterator[Result]:
     """Yield ``function(0)`` to ``function(count - 1)`` in this order, computed in threads."""
 
-    def chunk(start: int) -> list[Result]:
-        return [function(index) for index in range(start, min(start + _CHUNK, count))]
+    def run_task(start: int) -> list[Result]:
+        return [function(index) for index in range(start, min(start + _CALLS_PER_TASK, count))]
 
     cores = usable_cores()
     with ThreadPoolExecutor(cores) as threads:
-        for first in range(0, count, _WAITING * cores):
-            last = min(first + _WAITING * cores, count)
-            for results in threads.map(chunk, range(first, last, _CHUNK)):
+        for first in range(0, count, _RESULTS_PER_CORE * cores):
+            last = min(first + _RESULTS_PER_CORE * cores, count)
+            for results in threads.map(run_task, range(first, last, _CALLS_PER_TASK)):
                 yield from results

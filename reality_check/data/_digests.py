@@ -10,8 +10,8 @@ from reality_check.data._cores import on_all_cores
 from reality_check.data.images import Images
 from reality_check.data.tensors import Tensors
 
-#: Tensors with one checksum together.
-_TENSORS = 1024
+#: The number of tensors that share one checksum.
+_PER_DIGEST = 1024
 
 
 def image_digest(pixels: np.ndarray) -> np.ndarray:
@@ -29,7 +29,7 @@ def tensor_digests(tensors: Tensors) -> np.ndarray:
     """Return the sha256 of the bytes of every 1,024 samples: uint8, shape (parts, 32)."""
 
     def digest(part: int) -> np.ndarray:
-        first = part * _TENSORS
-        return image_digest(tensors.contiguous(first, first + _TENSORS))
+        first = part * _PER_DIGEST
+        return image_digest(tensors.contiguous(first, first + _PER_DIGEST))
 
-    return np.array(list(on_all_cores(digest, -(-len(tensors) // _TENSORS)))).reshape(-1, 32)
+    return np.array(list(on_all_cores(digest, -(-len(tensors) // _PER_DIGEST)))).reshape(-1, 32)

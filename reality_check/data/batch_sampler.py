@@ -1,4 +1,4 @@
-"""Batches, class-balanced or not, that resume bit for bit."""
+"""Samplers of batches, class-balanced or not, that resume exactly."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from reality_check.utils.errors import UsageError
 
 
 class _Sampler:
-    """The decks and the generator of a sampler, which are its state."""
+    """Base class of samplers: their state consists of decks and a random generator."""
 
     def __init__(self, seed: int, **decks: _Deck) -> None:
         self._generator = np.random.default_rng(seed)
         self._decks = decks
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as ints, strings and tensors (for ``weights_only`` loading)."""
+        """Return the state as ints, strings and tensors, which ``weights_only`` can load."""
         decks = {name: deck.state_dict() for name, deck in self._decks.items()}
         return {"generator": self._generator.bit_generator.state, **decks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from ``state`` exactly where the sampler that returned it was.
+        """Continue exactly where the sampler was that returned ``state``.
 
         Raises:
-            UsageError: if the state belongs to other labels.
+            UsageError: if the state is for another number of images or classes.
         """
         for name, deck in self._decks.items():
             deck.load_state_dict(state[name])
@@ -37,19 +37,19 @@ class _Sampler:
 class ClassBalancedSampler(_Sampler):
     """Batches of P classes with K images each, P = ``batch_size // samples_per_class``.
 
-    A pass visits every class once in random order; where a batch straddles two passes, no class is
-    in it twice. Within a class a running index visits every image once before the class is
-    reshuffled, and a batch repeats an image only where the class has fewer than K: then all its
-    images come first, repeats after them. All random numbers come from the sampler's own generator.
+    A pass visits every class once in random order; a batch that spans two passes still contains no
+    class twice. Within a class, every image is visited once before the class is reshuffled. A batch
+    repeats an image only if its class has fewer than K images: then all of them come first, the
+    repeats after them. All random numbers come from the sampler's own generator.
 
     Args:
-        labels: int, shape (N,): the class of every image; any integers.
-        batch_size: length of a batch, a multiple of ``samples_per_class``.
-        samples_per_class: K.
+        labels: int, shape (N,): the class of each image, as any integers.
+        batch_size: number of images in a batch, a multiple of ``samples_per_class``.
+        samples_per_class: K, the number of images per class in a batch.
         seed: non-negative seed of the random order.
 
     Attributes:
-        classes_per_batch: P.
+        classes_per_batch: P, the number of classes in a batch.
 
     Raises:
         UsageError: if the batch size is not a multiple of K, or needs more classes than there are.
@@ -72,7 +72,7 @@ class ClassBalancedSampler(_Sampler):
         """Return the image indices of the next batch.
 
         Returns:
-            int64, shape (batch_size,): K consecutive indices for each class of the batch.
+            int64, shape (batch_size,): K indices in a row for each class of the batch.
         """
         classes = self._decks["classes"].draw(0, self.classes_per_batch, self._generator)
         count = self._samples_per_class
@@ -82,19 +82,19 @@ class ClassBalancedSampler(_Sampler):
 class ShuffledSampler(_Sampler):
     """Batches of images in random order, without regard to their classes.
 
-    A pass visits every image once; where a batch straddles two passes, no image is in it twice.
-    Resumes like :class:`ClassBalancedSampler`.
+    A pass visits every image once; a batch that spans two passes still contains no image twice. The
+    sampler resumes like :class:`ClassBalancedSampler`.
 
     Args:
-        labels: int, shape (N,): only their number is used.
-        batch_size: length of a batch.
+        labels: int, shape (N,); only their number is used.
+        batch_size: number of images in a batch.
         seed: non-negative seed of the random order.
 
     Attributes:
-        classes_per_batch: None, since batches differ in it.
+        classes_per_batch: None, because it differs from batch to batch.
 
     Raises:
-        UsageError: if there are fewer images than a batch holds.
+        UsageError: if there are fewer images than a batch needs.
     """
 
     classes_per_batch = None
@@ -129,10 +129,10 @@ class _Deck:
         self._cards = cards.astype(np.int64)
         self._sizes = sizes.astype(np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
-        self._dealt = self._sizes.copy()  # all dealt: the first draw shuffles
+        self._dealt = self._sizes.copy()  # no card is left, so the first draw shuffles
 
     def draw(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
-        """Deal ``count`` cards; each run of the deck's size (or less) holds distinct cards."""
+        """Deal ``count`` cards of one deck, which repeat only if it has fewer."""
         size = int(self._sizes[deck])
         runs = [min(size, count - done) for done in range(0, count, size)]
         dealt = [self._draw_distinct(deck, run, generator) for run in runs]
@@ -141,30 +141,30 @@ class _Deck:
     def draw_from_each(
         self, decks: np.ndarray, count: int, generator: np.random.Generator
     ) -> np.ndarray:
-        """Deal ``count`` cards of each of several distinct decks, as repeated :meth:`draw`."""
+        """Deal ``count`` cards of each of several distinct decks, as calls of :meth:`draw` do."""
         dealt = self._dealt[decks]
-        enough = dealt + count <= self._sizes[decks]
+        has_enough = dealt + count <= self._sizes[decks]
         index = (self._starts[decks] + dealt)[:, None] + np.arange(count)
-        drawn = self._cards[np.where(enough[:, None], index, 0)]
-        self._dealt[decks[enough]] += count
-        for row in np.flatnonzero(~enough):
+        drawn = self._cards[np.where(has_enough[:, None], index, 0)]
+        self._dealt[decks[has_enough]] += count
+        for row in np.flatnonzero(~has_enough):
             drawn[row] = self.draw(int(decks[row]), count, generator)
         return drawn.reshape(-1)
 
     def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
         start, size, dealt = int(self._starts[deck]), int(self._sizes[deck]), int(self._dealt[deck])
         cards = self._cards[start : start + size]
-        first = cards[dealt : dealt + count].copy()
-        missing = count - len(first)
-        self._dealt[deck] = dealt + len(first)
+        remaining = cards[dealt : dealt + count].copy()
+        missing = count - len(remaining)
+        self._dealt[deck] = dealt + len(remaining)
         if not missing:
-            return first
-        generator.shuffle(cards)
-        if len(first):
-            fresh = np.flatnonzero(~np.isin(cards, first))[:missing]
-            cards[:] = np.concatenate([cards[fresh], np.delete(cards, fresh)])
+            return remaining
+        generator.shuffle(cards)  # in place
+        if len(remaining):  # the next cards are others than those just dealt
+            others = np.flatnonzero(~np.isin(cards, remaining))[:missing]
+            cards[:] = np.concatenate([cards[others], np.delete(cards, others)])
         self._dealt[deck] = missing
-        return np.concatenate([first, cards[:missing]])
+        return np.concatenate([remaining, cards[:missing]])
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return {
@@ -190,18 +190,18 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
         )
     if batch_size % samples_per_class:
         below = batch_size - batch_size % samples_per_class
-        sizes = [str(size) for size in (below, below + samples_per_class) if size]
+        allowed = [str(size) for size in (below, below + samples_per_class) if size]
         raise UsageError(
             f"batch_size={batch_size} is not a multiple of samples_per_class={samples_per_class}; "
-            f"write protocol.training.batch_size: {' or '.join(sizes)}."
+            f"write protocol.training.batch_size: {' or '.join(allowed)}."
         )
     classes_per_batch = batch_size // samples_per_class
     if classes_per_batch > num_classes:
         divisors = (k for k in range(1, batch_size + 1) if batch_size % k == 0)
-        smallest = next(k for k in divisors if batch_size // k <= num_classes)
+        smallest_samples_per_class = next(k for k in divisors if batch_size // k <= num_classes)
         raise UsageError(
             f"batch_size={batch_size} with samples_per_class={samples_per_class} needs "
             f"{classes_per_batch} classes, but there are {num_classes} to train on; write "
             f"protocol.training.batch_size: {num_classes * samples_per_class}, or for the method "
-            f"samples_per_class: {smallest}."
+            f"samples_per_class: {smallest_samples_per_class}."
         )

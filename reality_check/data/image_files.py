@@ -1,4 +1,4 @@
-"""A data set before decoding: files, labels and the official split, as every reader lists them."""
+"""A data set before decoding: files, labels and the official split, as readers return them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class ImageFiles:
     """The image files of a data set with their classes.
 
     Args:
-        name: how reports call the data set.
-        root: folder that ``paths`` are below.
-        paths: one per image, relative to ``root`` with forward slashes, in the data set's own
+        name: name of the data set in reports.
+        root: folder that contains the files.
+        paths: path of each image, relative to ``root`` with forward slashes, in the data set's own
             order.
-        labels: int64, shape (N,), 0-based rank of each image's class.
+        labels: int64, shape (N,): the class of each image, as its index in ``class_names``.
         class_names: one distinct name per label.
-        test_classes: labels of the official test classes, ascending; None where the data set has
-            no official split.
-        queries: bool, shape (N,): query images of the official test, the other images of the test
-            classes being its gallery; None where every test image queries all others.
+        test_classes: labels of the official test classes, ascending; None if the data set has no
+            official split.
+        queries: bool, shape (N,): which images are queries of the official test; the other images
+            of the test classes are its gallery. None if every test image is both.
     """
 
     name: str

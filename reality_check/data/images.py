@@ -1,4 +1,4 @@
-"""Decoded images of one size or of many, in one flat array that all views and processes share."""
+"""Decoded images of equal or different sizes, in one flat array that views and processes share."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class PixelBatch(NamedTuple):
     """A batch of images, the input of augmentation.
 
     Attributes:
-        pixels: uint8, shape (B, H, W, C), H and W those of the largest image of the batch.
-        sizes: int64, shape (B, 2), on the CPU: height and width of each image, which fills the top
-            left corner of its frame (beyond it, its edge pixels are repeated). None where every
-            image fills its whole frame.
+        pixels: uint8, shape (B, H, W, C): B frames of the batch's largest height and width. An
+            image is in the top left corner of its frame; its edge pixels are repeated beyond it.
+        sizes: int64, shape (B, 2), on the CPU: height and width of each image. None if every image
+            fills its frame.
     """
 
     pixels: Tensor
@@ -28,10 +28,10 @@ class Images:
     """N uint8 images. Indexing by rows gives a view: no pixel is copied.
 
     Args:
-        pixels: uint8, shape (bytes,): all images one after the other; may be memory-mapped.
-        offsets: int64, shape (N,): where each image begins.
-        heights: int64, shape (N,), in pixels.
-        widths: int64, shape (N,), in pixels.
+        pixels: uint8, shape (bytes,): all images, one after the other; may be memory-mapped.
+        offsets: int64, shape (N,): index in ``pixels`` where each image begins.
+        heights: int64, shape (N,): height of each image in pixels.
+        widths: int64, shape (N,): width of each image in pixels.
         channels: 1 (grey) or 3 (RGB). Image i is ``pixels[o : o + h * w * c].reshape(h, w, c)``.
     """
 
@@ -51,13 +51,13 @@ class Images:
 
     @classmethod
     def from_array(cls, array: np.ndarray) -> Images:
-        """Take an array as images of one size.
+        """Create images of one size from an array.
 
         Args:
             array: uint8, shape (N, H, W, C); not copied if it is contiguous.
 
         Raises:
-            UsageError: it has another type or shape, or is empty.
+            UsageError: if the array has another type or shape, or is empty.
         """
         if array.dtype != np.uint8:
             raise UsageError(
@@ -107,10 +107,10 @@ class Images:
         return np.asarray(flat).reshape(height, width, self.channels)
 
     def array(self) -> np.ndarray:
-        """Return all images as one array, uint8 (N, H, W, C); a copy only where rows were chosen.
+        """Return all images as one uint8 array (N, H, W, C), a copy unless they are contiguous.
 
         Raises:
-            UsageError: the images have different sizes.
+            UsageError: if the images have different sizes.
         """
         shape = self.shape
         if shape is None:

@@ -1,4 +1,4 @@
-"""Lists of pairs of images that show one person or two, as face verification has them."""
+"""Lists of image pairs for face verification: both images show one person, or two people."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from reality_check.data.sample_set import SampleSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 
-#: Rows of both images of each pair, fold by fold, and whether they are of one class.
+#: For each pair, fold by fold: the first image, the second image (indices in the test set), and
+#: whether they are of one class.
 Pairs = tuple[Tensor, Tensor, NDArray[np.bool_]]
-#: Folds of a list, each with as many pairs of one class as of two.
+#: The number of folds of a list. Each has as many pairs of one class as of two classes.
 FOLDS = 10
 
 
@@ -27,23 +28,23 @@ def read_pairs(lists: Mapping[str, PairList], test: SampleSet) -> dict[str, Pair
     """Read lists of pairs of test images, by name.
 
     Raises:
-        UsageError: a list cannot be read, names an image that is not there or is there twice, or
+        UsageError: if a list cannot be read, names an image that does not exist or exists twice, or
             does not fill ten equal folds.
     """
-    return {name: _read(listed, test) for name, listed in lists.items()}
+    return {name: _read_list(pair_list, test) for name, pair_list in lists.items()}
 
 
-def _read(listed: PairList, test: SampleSet) -> Pairs:
-    """Read one list; fold k is the k-th tenth of its pairs of one class and of those of two."""
-    what, rows = f"the list of pairs {listed.file!r}", dict[str, int]()
+def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
+    """Read a list. Fold k has the k-th tenth of the pairs of one class, and of those of two."""
+    what, rows = f"the list of pairs {pair_list.file!r}", dict[str, int]()
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
-        key = _plain(name.removeprefix(listed.images))
-        if name.startswith(listed.images) and rows.setdefault(key, row) != row:
+        key = _normalize_name(name.removeprefix(pair_list.images))
+        if name.startswith(pair_list.images) and rows.setdefault(key, row) != row:
             raise UsageError(f"{what}: two test images are named {key!r}; rename one.")
     pairs = []
     try:
-        for a, b, same in _parsed(expand_path(listed.file).read_text(encoding="utf-8-sig")):
-            pairs.append((rows[_plain(a)], rows[_plain(b)], same))
+        for a, b, same in _parse(expand_path(pair_list.file).read_text(encoding="utf-8-sig")):
+            pairs.append((rows[_normalize_name(a)], rows[_normalize_name(b)], same))
     except KeyError as error:
         raise UsageError(
             f"{what} has {error}, but test images have names such as {min(rows, default='')!r}; "
@@ -63,22 +64,22 @@ def _read(listed: PairList, test: SampleSet) -> Pairs:
     return torch.from_numpy(first[order]), torch.from_numpy(second[order]), flags[order] > 0
 
 
-def _parsed(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield both images of each pair, and whether they are of one class."""
+def _parse(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Yield for each pair its two images and whether they are of one class."""
     head, *lines = [line.split() for line in text.splitlines() if line.strip()] or [[]]
-    if all(map(str.isdecimal, head)):  # LFW: numbers of folds and of pairs of each kind in one
+    if all(map(str.isdecimal, head)):  # LFW: numbers of folds and pairs per fold and kind
         if 2 * math.prod(map(int, head)) != len(lines):
             raise ValueError(f"its first line does not announce its {len(lines)} pairs")
-        for a, i, *other in lines:
-            b, j = other if other[1:] else (a, *other)
-            yield f"{a}/{a}_{int(i):04d}", f"{b}/{b}_{int(j):04d}", not other[1:]
+        for a, number_a, *rest in lines:
+            b, number_b = rest if rest[1:] else (a, *rest)
+            yield f"{a}/{a}_{int(number_a):04d}", f"{b}/{b}_{int(number_b):04d}", not rest[1:]
     else:
-        fields, step = text.split(), 4 if len(head) == 2 else 3  # CALFW, CPLFW: an image a line
+        fields, step = text.split(), 4 if len(head) == 2 else 3  # CALFW, CPLFW: one image per line
         columns = (fields[start::step] for start in (0, step - 2, step - 1))
         for a, b, flag in zip(*columns, strict=True):
             yield a, b, int(flag) > 0
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """Return a path without its suffix, in normalised Unicode."""
     return re.sub(r"\.[A-Za-z]{2,4}$", "", unicodedata.normalize("NFC", name))

@@ -26,19 +26,19 @@ class SampleSet(ABC):
     """Samples with their classes: an :class:`ImageSet` or a :class:`TensorSet`.
 
     Args:
-        samples: N of them.
-        labels: int64, shape (N,), values 0..C-1; every class owns at least one sample.
-        class_names: one distinct name per label. Readers sort the classes, so that a label is the
-            rank of its class; :meth:`subset` keeps the order that it was asked for.
-        name: how reports call the data set.
-        test_classes: labels of the classes that the data set's own split tests on; None where it
-            has no such split.
-        queries: bool, shape (N,): the samples of the test classes that are queries; their others
-            are the gallery. None where every sample is both.
+        samples: the N samples.
+        labels: int64, shape (N,), values 0..C-1; every class has at least one sample.
+        class_names: one distinct name per label. Readers sort the classes; :meth:`subset` keeps the
+            order that it is given.
+        name: name of the data set in reports.
+        test_classes: labels of the test classes of the data set's own split; None if it has no such
+            split.
+        queries: bool, shape (N,): which samples of the test classes are queries; the others are the
+            gallery. None if every sample is both.
         skipped: image files that could not be decoded and were left out, each as
             ``"path: reason"``.
-        sample_names: texts, shape (N,): the name of each sample in reports that cannot show it;
-            None if they have no names.
+        sample_names: texts, shape (N,): name of each sample in reports that cannot show it; None if
+            the samples have no names.
         origin: a sentence on the data set and the trunk that the samples come from.
         source: the images that the samples were computed from, which reports show, if known.
 
@@ -63,7 +63,7 @@ class SampleSet(ABC):
 
     def __post_init__(self) -> None:
         _check_labels(self)
-        _check_official(self)
+        _check_official_split(self)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -80,11 +80,10 @@ class SampleSet(ABC):
             classes: distinct labels of this set.
 
         Returns:
-            A new set, a view of the same samples, which stand in the order of this set, so also
-            within each class.
+            A new set, a view of the same samples, in the order of this set.
 
         Raises:
-            UsageError: if ``classes`` is empty, repeats a class or names one that is not here.
+            UsageError: if ``classes`` is empty, or has a label twice or one that does not exist.
         """
         chosen = [int(label) for label in classes]
         _check_subset(self.name, chosen, self.num_classes)
@@ -105,7 +104,7 @@ class SampleSet(ABC):
         )
 
     def fingerprint(self) -> str:
-        """Return a sha256 (hex) of samples, labels and class names; computed once, on all cores.
+        """Return a sha256 (hex) of samples, labels, class names and split, computed once.
 
         Two sets with equal content have equal fingerprints, whatever their ``name`` and wherever
         they were read from.
@@ -127,7 +126,7 @@ class SampleSet(ABC):
 
     @abstractmethod
     def _content(self) -> tuple[Sequence[object], np.ndarray]:
-        """Return shape and type of the samples, and checksums of their content."""
+        """Return the samples' sizes and type, for JSON, and checksums of their content."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +134,7 @@ class ImageSet(SampleSet):
     """Decoded images with their classes.
 
     Args:
-        samples: N grey or RGB images; an array uint8 (N, H, W, C) is taken too. Pixels may be
+        samples: N grey or RGB images, or a uint8 array (N, H, W, C). Pixels may be
             memory-mapped.
 
     The other arguments and errors are those of :class:`SampleSet`.
@@ -176,8 +175,8 @@ class TensorSet(SampleSet):
     """Vectors, or other tensors of one shape, with their classes.
 
     Args:
-        samples: N tensors; an array (N, ...) is taken too, see :meth:`Tensors.from_array`. Values
-            may be memory-mapped.
+        samples: N tensors, or an array (N, ...), see :meth:`Tensors.from_array`. Values may be
+            memory-mapped.
 
     The other arguments and errors are those of :class:`SampleSet`.
     """
@@ -195,8 +194,8 @@ class TensorSet(SampleSet):
         return [*tensors.shape, tensors.values.dtype.name], tensor_digests(tensors)
 
 
-def _check_official(data: SampleSet) -> None:
-    """Refuse an official split that names classes or images that do not exist."""
+def _check_official_split(data: SampleSet) -> None:
+    """Raise UsageError unless the official split fits the classes and samples."""
     if data.test_classes is not None:
         classes = list(data.test_classes)
         if sorted(set(classes) & set(range(data.num_classes))) != classes or not classes:
@@ -226,9 +225,11 @@ def _check_labels(data: SampleSet) -> None:
             f"The names of the {noun}s of {name!r} have shape {data.sample_names.shape}, but they "
             f"must have shape ({count},), one per {noun}."
         )
-    twice = [text for text, times in Counter(class_names).items() if times > 1]
-    if twice:
-        raise UsageError(f"{name!r} has two classes named {twice[0]!r}; give each its own name.")
+    duplicates = [text for text, times in Counter(class_names).items() if times > 1]
+    if duplicates:
+        raise UsageError(
+            f"{name!r} has two classes named {duplicates[0]!r}; give each its own name."
+        )
     low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= len(class_names):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Likely mistakes in a data set: classes with similar names, values out of range, copies."""
+"""Find likely mistakes in a data set: similar class names, values out of range, copies."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from reality_check.data.images import Images
 from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.utils.spread import evenly_spread
 
-#: Below it lie all pixels of 14 bits in a 16-bit file, and the values of a mask.
+#: An image without larger values is nearly black: a mask, or 14-bit values in a 16-bit file.
 _DARK = 64
 
 
 def warn_of_oddities(data: SampleSet) -> None:
-    """Warn of classes that may be one class, and of values in an unexpected range."""
-    # Escaped: two names may differ in invisible characters only.
+    """Warn of class names that look alike, and of values in an unexpected range."""
+    # The names are escaped, because two may differ only in invisible characters.
     if pairs := [f"{first!a} and {name!a}" for first, name in similar_names(data.class_names)]:
         warnings.warn(
             f"Names of classes of {data.name!r} look alike: "
@@ -34,15 +34,15 @@ def warn_of_oddities(data: SampleSet) -> None:
 def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
     """Return pairs of names that people may take for the same.
 
-    They differ in case (unless of one letter), blanks, leading zeros, invisible characters, or in
-    how Unicode writes accents and wide letters.
+    The names of a pair differ in case (except single letters), blanks, leading zeros, invisible
+    characters, or how Unicode writes accents and wide letters.
     """
     first: dict[str, str] = {}
-    pairs = [(first.setdefault(_plain(name), name), name) for name in names]
+    pairs = [(first.setdefault(_comparison_key(name), name), name) for name in names]
     return [(earlier, name) for earlier, name in pairs if earlier != name]
 
 
-def _plain(name: str) -> str:
+def _comparison_key(name: str) -> str:
     text = unicodedata.normalize("NFKC", name)
     text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
     text = re.sub(r"(?<![\d.])0+(?=\d)", "", " ".join(text.split()))
@@ -50,20 +50,20 @@ def _plain(name: str) -> str:
 
 
 def _range_oddity(data: SampleSet) -> str:
-    some = data.samples[evenly_spread(len(data), 64)]
-    if isinstance(some, Images):
-        peaks = [int(some.image(row).max()) for row in range(len(some))]
+    sampled = data.samples[evenly_spread(len(data), 64)]
+    if isinstance(sampled, Images):
+        peaks = [int(sampled.image(row).max()) for row in range(len(sampled))]
         dark = [peak for peak in peaks if peak < _DARK]
-        if len(dark) * 4 <= len(peaks):  # a few may be photographs of the night
+        if len(dark) * 4 <= len(peaks):  # a few may be photographs taken at night
             return ""
         return (
             f"{len(dark)} of {len(peaks)} sampled images of {data.name!r} are nearly "
             f"black: no value above {max(dark)} of 255. Scale their values to 0..255 (of 16-bit "
             "files to 0..65535) and save them again."
         )
-    values = some.array()
+    values = sampled.array()
     low, high = values.min(), values.max()
-    if values.ndim < 3 or max(-low, high) <= 10:  # networks take about 1
+    if values.ndim < 3 or max(-low, high) <= 10:  # networks expect values of about 1
         return ""
     return (
         f"The samples of {data.name!r} are {values.dtype} of shape {values.shape[1:]} with values "
@@ -73,7 +73,7 @@ def _range_oddity(data: SampleSet) -> str:
 
 
 def copies(data: SampleSet, tested: Sequence[int]) -> str:
-    """Return a sentence on how many samples have a copy in another class, or ``""``.
+    """Return a sentence on how many samples have a copy in another class, ``""`` if none has.
 
     Args:
         tested: labels of the test classes.
@@ -84,14 +84,14 @@ def copies(data: SampleSet, tested: Sequence[int]) -> str:
         keys = np.array([hash(sample.tobytes()) for sample in data.samples.array()])
     _, content = np.unique(keys, return_inverse=True)
 
-    def shared(groups: np.ndarray) -> int:
+    def count_in(groups: np.ndarray) -> int:
         """Return how many samples have a copy in another group."""
         contents = np.unique(content * data.num_classes + groups) // data.num_classes
         return int((np.bincount(contents) > 1)[content].sum())
 
-    count = shared(data.labels)
+    count = count_in(data.labels)
     return (count > 0) * (
         f"{count} of {len(data)} {data.noun}s have an identical copy in another class, "
-        f"{shared(np.isin(data.labels, tested))} of them in training and in test classes: no loss "
-        "gets both right."
+        f"{count_in(np.isin(data.labels, tested))} of them in training and in test classes: no "
+        "loss gets both right."
     )

@@ -15,8 +15,9 @@ from reality_check.data.images import Images
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 
-#: Readers that run code of the user's, or fetch data: a file may come from a stranger.
-_NOT_OPENED = ("function", "torch_dataset")
+#: Readers that are not used here, because they run code of the user's or download data, and the
+#: file of features may come from a stranger.
+_UNSAFE_READERS = ("function", "torch_dataset")
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,8 @@ class SourceImages:
     """The images that the rows of a file of features were computed from.
 
     Args:
-        config: of the data set, as JSON, see :func:`described`.
-        fingerprint: of the data set when it was embedded.
+        config: configuration of the data set as JSON, see :func:`described`.
+        fingerprint: fingerprint of the data set when it was embedded.
         rows: int64, shape (N,): the index of each sample's image.
         samples: the number of rows in the file.
     """
@@ -42,9 +43,9 @@ class SourceImages:
         """Return the image of each sample; ``None`` if the data set is missing or has changed.
 
         Args:
-            classes: of the samples, by name.
+            classes: name of each sample's class.
         """
-        data = _opened(self.config, self.fingerprint)
+        data = _open_dataset(self.config, self.fingerprint)
         if data is None or len(data) != self.samples:
             return None
         if [data.class_names[label] for label in data.labels[self.rows]] != list(classes):
@@ -53,7 +54,7 @@ class SourceImages:
 
 
 def described(config: Any) -> str:
-    """Return a data set's configuration as JSON with an absolute path and without download."""
+    """Return a data set's configuration as JSON, with an absolute path and without download."""
     plain = config.plain()
     path = plain.get("path")
     if path is not None and "${" not in path:
@@ -62,7 +63,7 @@ def described(config: Any) -> str:
 
 
 def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
-    """Return the images that ``reality-check embed`` recorded in its file, or None."""
+    """Return the images that ``reality-check embed`` recorded in a file, None if it has none."""
     if "source" not in columns or "made_of" not in columns:
         return None
     fingerprint = json.loads(columns["made_of"])["data_fingerprint"]
@@ -70,13 +71,13 @@ def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _opened(text: str, fingerprint: str) -> Any:
+def _open_dataset(text: str, fingerprint: str) -> Any:
     """Open the data set of a configuration; return None if it is missing or has changed."""
     from reality_check.data import ImageSet, load_dataset
 
     try:
         config = NamedDataset.model_validate({"dataset": json.loads(text)}).dataset
-        if config.reader in _NOT_OPENED or getattr(config, "download", False):
+        if config.reader in _UNSAFE_READERS or getattr(config, "download", False):
             return None
         data = load_dataset(config)
     except (UsageError, OSError, ValueError):

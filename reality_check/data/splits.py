@@ -2,21 +2,20 @@
 
 The first half of the sorted classes is trainval, the second half is test; no shuffling and no seed,
 so every method, trial and laboratory sees the same classes. Where a data set has a split of its
-own, its test classes can be taken instead. Trainval is cut into class-disjoint
-folds by one of two rules:
+own, its test classes can be taken instead. Trainval is cut into class-disjoint folds by one of
+these rules:
 
 ``"mlrc"``
     The rule of the Metric Learning Reality Check (powerful-benchmarker's ``MLRCSplitManager``),
     written for k folds. With T trainval classes and v = T // k, fold p starts at s = p * T // k: it
     trains on T - v consecutive classes from s on (wrapping) and validates on the v classes after
     them, which are the v classes before s. So fold 0 validates on the last block, fold 1 on the
-    first.
-    T mod k classes are never validated. The original counts the rounding remainder of an *odd*
-    number of classes as training classes, so that a class lands in both train and validation;
-    here the extra class goes to test only, and all even counts are as in the original.
+    first. T mod k classes are never used for validation. The original counts the rounding remainder
+    of an *odd* number of classes as training classes, so that a class is in both train and
+    validation; here the extra class is in test only, and all even counts are as in the original.
 ``"kfold"``
     scikit-learn's ``KFold(k, shuffle=False)``: contiguous blocks, the first T mod k of them one
-    class larger; every trainval class is validated once.
+    class larger; every trainval class is used for validation once.
 ``"halves"``
     One fold: the first T // 2 trainval classes train, the others validate. ("Realigned Softmax
     Warping", section IV-B; "ProxyNCA++", section 4.1.)
@@ -52,11 +51,11 @@ class Fold:
 
 @dataclass(frozen=True)
 class ClassSplits:
-    """The whole split: sorted labels of the data set.
+    """A split into trainval and test classes, with folds: sorted labels of the data set.
 
-    ``test`` is the same for all folds and shares no class with ``trainval``. Construction checks
-    every disjointness property and raises ``ValueError`` where one fails (a bug, not a user's
-    mistake), so that no split which leaks classes can exist.
+    ``test`` is the same for all folds and shares no class with ``trainval``. The constructor checks
+    that parts are disjoint and raises ``ValueError`` if they are not (a bug, not a user's mistake),
+    so that no split that leaks classes can exist.
     """
 
     trainval: tuple[int, ...]
@@ -85,25 +84,24 @@ def class_splits(
     Args:
         num_classes: number of classes of the data set.
         folds: number of folds: 1 for the rule ``"halves"``, at least 2 for the others.
-        rule: ``"mlrc"`` (the published protocol), ``"kfold"`` or ``"halves"`` (see the module's
-            text).
-        test_classes: the classes of a data set's own test split; all others are trainval, sorted.
-            None: the second half.
-        validation: with the rule ``"own"``, the classes that validate in each fold.
+        rule: ``"mlrc"`` (the published protocol), ``"kfold"``, ``"halves"`` or ``"own"``; see the
+            docstring of this module.
+        test_classes: labels of the test classes; all others are trainval. None means the second
+            half.
+        validation: the validation classes of each fold, for the rule ``"own"`` only.
 
     Returns:
         The split; the classes of every part are sorted.
 
     Raises:
-        UsageError: for an unknown rule, a number of folds it does not have, or so few classes that
-            a fold would validate on fewer than 2 classes (with one class, every retrieval is
-            right).
+        UsageError: if the rule is unknown or does not allow this number of folds, or if a fold
+            would validate on fewer than 2 classes (with one class, every retrieval is right).
     """
     half = range(num_classes // 2, num_classes)
     test = tuple(sorted(map(int, half if test_classes is None else test_classes)))
     trainval = tuple(label for label in range(num_classes) if label not in set(test))
     if rule == "own":
-        return _own_splits(trainval, test, validation)
+        return _split_by_names(trainval, test, validation)
     if rule not in _RULES:
         raise UsageError(
             f"Split rule {rule!r} does not exist; write one of {', '.join(map(repr, _RULES))}."
@@ -113,15 +111,15 @@ def class_splits(
         raise UsageError(f"folds={folds}, but the rule 'halves' has one fold; write folds: 1.")
     if rule != "halves" and folds < 2:
         raise UsageError(f"folds={folds}, but a cross-validation needs at least 2; write folds: 4.")
-    least = 2 * max(folds, 2)
-    if len(trainval) < least or len(test) < 2:
+    required = 2 * max(folds, 2)
+    if len(trainval) < required or len(test) < 2:
         raise UsageError(
             f"{len(trainval)} training and {len(test)} test classes are too few for {folds} folds, "
-            f"which need at least {least} and 2: each validates on 2; write fewer folds or other "
-            "split.test_classes, or give more classes."
+            f"which need at least {required} and 2: each validates on 2; write fewer folds or "
+            "other split.test_classes, or give more classes."
         )
     ranks = _RULES[rule](len(trainval), folds)
-    parts = [_fold(trainval, [trainval[rank] for rank in validated]) for validated in ranks]
+    parts = [_make_fold(trainval, [trainval[rank] for rank in validated]) for validated in ranks]
     return ClassSplits(trainval, test, tuple(parts))
 
 
@@ -129,14 +127,15 @@ def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
     """Split the classes of a data set.
 
     Args:
-        data: the whole set.
-        options: ``folds`` and ``rule`` as in :func:`class_splits`, and ``test_classes``:
-            ``"half"``, the second half of the classes, ``"official"``, those that the data
-            set's own split tests on, or names of classes, as in ``validation`` for each fold.
+        data: the data set.
+        options: ``folds`` and ``rule`` as in :func:`class_splits`; ``test_classes``, which is
+            ``"half"`` (the second half of the classes), ``"official"`` (the test classes of the
+            data set's own split) or names of classes; and ``validation``, the names of each fold's
+            validation classes.
 
     Raises:
-        UsageError: the data set has no split of its own, or, with queries and a gallery, is to be
-            split otherwise; or it has no class of such a name.
+        UsageError: if the official split is asked for and does not exist, or another one is asked
+            for but the data set tests with queries and a gallery, or a class does not exist.
     """
     test = options.test_classes
     if test == "official" and data.test_classes is None:
@@ -153,15 +152,15 @@ def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
     chosen = data.test_classes if test == "official" else None
     labels = {name: label for label, name in enumerate(data.class_names)}
     if not isinstance(test, str):
-        chosen = _find(test, labels, data.name, "test_classes")
+        chosen = _find_labels(test, labels, data.name, "test_classes")
     validation = [
-        _find(names, labels, data.name, f"validation[{fold}]")
+        _find_labels(names, labels, data.name, f"validation[{fold}]")
         for fold, names in enumerate(options.validation or ())
     ]
     return class_splits(data.num_classes, options.folds, options.rule, chosen, validation)
 
 
-def _find(
+def _find_labels(
     names: Sequence[str], labels: Mapping[str, int], dataset: str, key: str
 ) -> tuple[int, ...]:
     unknown = next((name for name in names if name not in labels), None)
@@ -173,7 +172,7 @@ def _find(
     return tuple(labels[name] for name in names)
 
 
-def _own_splits(
+def _split_by_names(
     trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
     for number, classes in enumerate(validation):
@@ -189,22 +188,25 @@ def _own_splits(
                 "classes that are not tested, so that fewer than 2 are left to train on; name "
                 "fewer."
             )
-    folds = tuple(_fold(trainval, classes) for classes in validation)
+    folds = tuple(_make_fold(trainval, classes) for classes in validation)
     return ClassSplits(trainval, test, folds)
 
 
-def _fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
+def _make_fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
     return Fold(tuple(sorted({*trainval} - {*validation})), tuple(sorted(validation)))
 
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:
     size = total // folds
     starts = [part * total // folds for part in range(folds)]
-    ends = [start or total for start in starts]  # fold 0 wraps: its validation is the last block
+    ends = [
+        start or total for start in starts
+    ]  # fold 0 wraps around: it validates on the last block
     return [range(end - size, end) for end in ends]
 
 
-#: By rule the classes that validate, of so many and in so many folds.
+#: For each rule, a function that returns each fold's validation classes, given the numbers of
+#: trainval classes and of folds.
 _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
     "mlrc": _mlrc_validations,
     "kfold": lambda total, folds: [p.tolist() for p in np.array_split(range(total), folds)],
@@ -220,7 +222,7 @@ def _check_fold(number: int, fold: Fold, trainval: tuple[int, ...]) -> None:
         raise ValueError(f"Train and validation of fold {number} do not make up trainval.")
 
 
-def _check_disjoint(what: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+def _check_disjoint(parts: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
     shared = set(first) & set(second)
     if shared:
-        raise ValueError(f"Split leaks: {what} share the classes {sorted(shared)[:5]}.")
+        raise ValueError(f"Split leaks: {parts} share the classes {sorted(shared)[:5]}.")

@@ -1,4 +1,4 @@
-"""Hold the samples of a training, on the device if they fit, and gather batches of them."""
+"""Stores of samples, on the device if they fit, from which batches are gathered."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Store:
 
 
 class PixelStore(_Store):
-    """Images from which batches are drawn, resident on the device if they fit.
+    """Images, on the device if they fit, from which batches are gathered.
 
     On a CPU nothing is copied: batches are gathered from the array, which may be memory-mapped and
-    is then shared by all processes. On a GPU the array is uploaded, once for all its views, if the
-    processes on it together take at most half of its free memory for that; else each batch is
+    is then shared by all processes. To a GPU the array is uploaded, once for all its views, if the
+    copies of all processes together take at most half of the GPU's free memory; else each batch is
     gathered into page-locked memory and sent.
     """
 
@@ -38,7 +38,7 @@ class PixelStore(_Store):
         self._offsets = images.offsets
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
-        self._frame = _frame(images)
+        self._frame = _common_frame(images)
         if self._frame is not None:
             self._rows = torch.from_numpy(self._offsets // int(np.prod(self._frame)))
 
@@ -46,7 +46,7 @@ class PixelStore(_Store):
         return len(self._offsets)
 
     def batch(self, rows: np.ndarray) -> PixelBatch:
-        """Return the images of some rows of the view, int64 (B,), on the device."""
+        """Return the images at the indices ``rows``, int64 (B,), on the device."""
         if self._frame is not None:
             pixels, size = self._samples.tensor, int(np.prod(self._frame))
             frames = pixels[: len(pixels) // size * size].view(-1, *self._frame)
@@ -71,10 +71,9 @@ class PixelStore(_Store):
 
 
 class TensorStore(_Store):
-    """Samples that are no images, from which batches are drawn; resident if they fit.
+    """Tensors, on the device if they fit, from which batches are gathered.
 
-    As with :class:`PixelStore`, nothing is copied on a CPU, and a GPU
-    holds the whole array where that has room.
+    They are stored in the same way as the images of :class:`PixelStore`.
     """
 
     def __init__(self, tensors: Tensors, device: torch.device) -> None:
@@ -86,13 +85,13 @@ class TensorStore(_Store):
         return len(self._rows)
 
     def batch(self, rows: np.ndarray) -> Tensor:
-        """Return the samples of some rows, int64 (B,), on the device: float32 or integers."""
+        """Return the samples at the indices ``rows``, int64 (B,): float32 or integers."""
         batch = gather(self._samples.tensor, self._rows[torch.from_numpy(rows)], self.device)
         return batch.to(self._dtype)
 
 
 def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
-    """Return the rows of an index (B,) on the device; ``samples`` are there or on the CPU."""
+    """Return ``samples[index]`` on the device, for samples on that device or on the CPU."""
     if samples.device.type != "cpu":
         return samples[index.to(device, non_blocking=True)]
     if device.type == "cpu":
@@ -102,8 +101,8 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
     return torch.index_select(samples, 0, index, out=out).to(device, non_blocking=True)
 
 
-def _frame(images: Images) -> tuple[int, int, int] | None:
-    """Return the shape of all images if it is one and all offsets are multiples of its size."""
+def _common_frame(images: Images) -> tuple[int, int, int] | None:
+    """Return the (H, W, C) of all images if they start at multiples of its size, else None."""
     if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None
     return images.shape

@@ -1,4 +1,4 @@
-"""Samples that are no images: vectors, token ids, spectrograms; all of one shape and type."""
+"""Samples that are not images: vectors, token ids, spectrograms; all of one shape and type."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from reality_check.utils.errors import UsageError
 #: training in float32 does.
 _STORED = ("float16", "float32", "uint8", "int8", "int16", "int32", "int64")
 _CONVERTED = {"float64": "float32", "uint16": "int32", "uint32": "int64"}
-#: Values that are checked at once.
+#: The number of values that are checked at once.
 _CHUNK = 1 << 24
-#: The squares of larger values soon overflow in float32.
+#: Larger values are refused, because sums of their squares overflow in float32.
 _LARGEST = 1e18
 
 
 class TensorShape(NamedTuple):
-    """The shape and type in which a trunk gets a sample that is no image.
+    """Shape and type of a trunk's input that is not an image.
 
     Attributes:
-        sizes: of one sample, without the batch.
-        dtype: float32, or the integers of the samples.
+        sizes: shape of one sample, without the batch dimension.
+        dtype: float32, or the integer type of the samples.
     """
 
     sizes: tuple[int, ...]
@@ -36,7 +36,7 @@ class TensorShape(NamedTuple):
         return f"{kind} of {sizes} {str(self.dtype).removeprefix('torch.')} values"
 
 
-#: The shape of a network's input: (H, W, C) of an image, or the shape and type of a tensor.
+#: The shape of a network's input: (H, W, C) for images, else shape and type of the tensors.
 InputShape = tuple[int, int, int] | TensorShape
 
 
@@ -45,7 +45,7 @@ class Tensors:
 
     Args:
         array: shape (M, ...), float16, float32 or integers; may be memory-mapped.
-        rows: int64, shape (N,): which of them are the samples, in order; None: all.
+        rows: int64, shape (N,): indices of the samples in ``array``; None means all, in order.
     """
 
     def __init__(self, array: np.ndarray, rows: np.ndarray | None = None) -> None:
@@ -54,15 +54,16 @@ class Tensors:
 
     @classmethod
     def from_array(cls, array: np.ndarray, what: str = "The samples") -> Tensors:
-        """Check an array and take it as samples.
+        """Create samples from an array, after checking it.
 
         Args:
-            array: shape (N, ...). float64 becomes float32, uint16 int32 and uint32 int64; all else
-                is not copied.
-            what: how errors call it.
+            array: shape (N, ...). float64 becomes float32, uint16 becomes int32 and uint32 becomes
+                int64; other types are not copied.
+            what: what error messages call the samples.
 
         Raises:
-            UsageError: it has another type or shape, is empty, or a value is NaN or infinite.
+            UsageError: if the array has another type or shape, is empty, or a value is too large,
+                NaN or infinite.
         """
         if array.dtype.name in _CONVERTED:
             array = array.astype(_CONVERTED[array.dtype.name])
@@ -94,17 +95,17 @@ class Tensors:
 
     @property
     def input_shape(self) -> TensorShape:
-        """The shape and type that a trunk gets; float16 becomes float32."""
+        """Shape and type of the samples as a trunk's input; float16 becomes float32."""
         kind = self.values.dtype
         dtype = torch.float32 if kind.kind == "f" else getattr(torch, kind.name)
         return TensorShape(self.shape, dtype)
 
     def array(self) -> np.ndarray:
-        """Return all samples: shape (N, ...); a copy only where rows were chosen."""
+        """Return all samples, shape (N, ...); a copy unless they are consecutive."""
         return self.values[self._slice_or_rows(self.rows)]
 
     def contiguous(self, first: int, last: int) -> np.ndarray:
-        """Return the samples ``first`` to ``last`` of this view as a contiguous array."""
+        """Return the samples ``first:last`` of this view as a contiguous array."""
         return np.ascontiguousarray(self.values[self._slice_or_rows(self.rows[first:last])])
 
     @staticmethod

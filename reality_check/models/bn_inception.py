@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class _Block(NamedTuple):
-    """A row of the paper's table; pairs are (1x1 reduction, 3x3 convolutions after it)."""
+    """Widths in a row of the paper's table; a pair is (1x1 reduction, 3x3 convolution after)."""
 
     name: str
     single: int
@@ -20,7 +20,7 @@ class _Block(NamedTuple):
     projection: int
 
 
-#: Rows without single and projection are those of stride 2, which pass the pooled input on.
+#: Rows with ``single`` and ``projection`` 0 have stride 2 and pass on their pooled input.
 _BLOCKS = (
     _Block("3a", 64, (64, 64), (64, 96), "average", 32),
     _Block("3b", 64, (64, 96), (64, 96), "average", 64),
@@ -40,16 +40,16 @@ class BNInception(nn.Module):
 
     "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
     Fig. 5. Layer names, widths and details are those of the Caffe model that Cadene converted for
-    PyTorch (``pretrainedmodels``), so that its file loads key by key: convolutions with a bias
-    before each BatchNorm, poolings of stride 2 without padding that round up, average pooling that
+    PyTorch (``pretrainedmodels``), so that its file loads key by key: convolutions have a bias
+    before each BatchNorm, poolings of stride 2 have no padding and round up, and average pooling
     counts its padding.
 
-    Its published weights take blue, green, red values of 0 to 255
-    (:func:`reality_check.models.preprocessing` knows).
+    The published weights take blue, green, red values of 0 to 255, which
+    :func:`reality_check.models.preprocessing` returns.
 
     Args:
-        channels: of the input image. Its sides must be such that the maps at the two stages of
-            stride 2 are even, as 224 and 227 are.
+        channels: channels of the input image. Its sides must give even maps at the two stages of
+            stride 2, as 224 and 227 do.
 
     Shape: (B, channels, 224, 224) or (B, channels, 227, 227) -> (B, 1024, 7, 7).
     """
@@ -63,9 +63,11 @@ class BNInception(nn.Module):
         for block in _BLOCKS:
             width = self._add_block(block, width)
 
-    def _add(self, name: str, before: int, after: int, kernel: int, stride: int = 1) -> None:
-        self.add_module(name, nn.Conv2d(before, after, kernel, stride, kernel // 2))
-        self.add_module(f"{name}_bn", nn.BatchNorm2d(after))
+    def _add(
+        self, name: str, in_channels: int, out_channels: int, kernel: int, stride: int = 1
+    ) -> None:
+        self.add_module(name, nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(out_channels))
 
     def _add_block(self, block: _Block, width: int) -> int:
         name, stride = f"inception_{block.name}", 1 if block.single else 2

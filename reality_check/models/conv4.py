@@ -19,14 +19,14 @@ class _FourBlocks(nn.Sequential):
                 *([nn.MaxPool2d(2)] if pool else []),
             ]
         super().__init__(*layers)
-        # CPUs take the faster kernels (by a third, with pooling more).
+        # In this layout CPUs use faster kernels (by a third, or more with pooling).
         movable: Any = self  # older stubs of torch do not know memory_format here
         movable.to(memory_format=torch.channels_last)
 
     def remove_last_bn_relu(self) -> None:
         """End with the last convolution (and pooling), because a BatchNorm neck follows.
 
-        For these plain trunks what "Stop-Gradient Softmax Loss for Deep Metric Learning" does to
+        This does to plain trunks what "Stop-Gradient Softmax Loss for Deep Metric Learning" does to
         the last block of a ResNet. All other layers keep their names in the ``state_dict``.
         """
         last = max(i for i, layer in enumerate(self) if isinstance(layer, nn.BatchNorm2d))
@@ -44,13 +44,13 @@ class Conv4(_FourBlocks):
 class Conv4Pool(_FourBlocks):
     """Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.
 
-    The "Conv-4" or 64-64-64-64 network of few-shot learning ("Matching Networks for One Shot
-    Learning", section 4.1.1; "Prototypical Networks for Few-shot Learning", section 3.1). The
-    convolutions have no bias, which the BatchNorm behind them would take off again.
+    This is the "Conv-4" or 64-64-64-64 network of few-shot learning ("Matching Networks for One
+    Shot Learning", section 4.1.1; "Prototypical Networks for Few-shot Learning", section 3.1). The
+    convolutions have no bias, because the BatchNorm after them would subtract it.
 
     Args:
-        channels: of the input image, at least 16 pixels high and wide.
-        width: channels of every layer.
+        channels: channels of the input image, which is at least 16 pixels high and wide.
+        width: number of channels of every layer.
 
     Shape: (B, channels, H, W) -> (B, width, H // 16, W // 16).
     """

@@ -25,7 +25,7 @@ from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import build_trunk, input_channels
 from reality_check.utils.errors import UsageError, users_code
 
-#: The names that a model's YAML may say.
+#: Poolings by their names in a model's YAML.
 POOLINGS: dict[str, Callable[[], nn.Module]] = {
     "average": AveragePooling,
     "max": MaxPooling,
@@ -33,7 +33,7 @@ POOLINGS: dict[str, Callable[[], nn.Module]] = {
     "gem": GeneralizedMeanPooling,
     "flatten": nn.Flatten,
 }
-#: None of them learns anything: the head has no optimiser of its own.
+#: Normalisations by their names. None has parameters, because the head has no optimiser.
 NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
     "none": lambda width: nn.Identity(),
     "layer_norm": lambda width: nn.LayerNorm(width, elementwise_affine=False),
@@ -41,7 +41,7 @@ NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
 }
 NECKS: dict[str, Callable[[int], nn.Module]] = {
     "batch_norm": NORMALIZATIONS["batch_norm"],
-    # Those of the authors' code, and of their head.
+    # With the options of the authors' code, as in their head.
     "heated_up_softmax": lambda width: BatchNormNeck(
         width, scale=False, shift=False, eps=1e-3, momentum=0.05
     ),
@@ -55,7 +55,7 @@ class Head(nn.Sequential):
         pooling: ``average``, ``max``, ``average_plus_max`` (their sum), ``gem`` (generalised mean,
             p = 3) or ``flatten``.
         normalization: ``none``, ``layer_norm`` or ``batch_norm``, both without scale and shift.
-        width: of the pooled vectors, F.
+        width: width of the pooled vectors, F.
 
     Shape: (B, C, H, W) or (B, F) -> (B, F).
     """
@@ -71,8 +71,8 @@ class Head(nn.Sequential):
 class Network(nn.Module):
     """Trunk, head and embedder in one module.
 
-    All learned layers behind the trunk are in ``embedder``: of a paper's head, its linear layer and
-    everything after it.
+    All learned layers after the trunk are in ``embedder``; of a paper's head, these are its linear
+    layer and everything after it.
 
     Shape: (B, C, H, W) -> (B, embedding_size).
     """
@@ -94,17 +94,18 @@ class Network(nn.Module):
 def build_network(
     config: Model, shape: InputShape, embedding_size: int, seed: int, pretrained: bool = True
 ) -> Network:
-    """Build the network with weights drawn from ``seed``; torch's global generator is untouched.
+    """Build a network with weights drawn from ``seed``; torch's global generator is untouched.
 
     Args:
-        shape: (H, W, C) of the images that are trained with, C the data set's: grey images enter
-            a trunk for RGB images three times (see :func:`preprocessing`); or that of tensors.
+        shape: (H, W, C) of the training images, where C is the data set's number of channels (a
+            trunk for RGB images gets grey images repeated, see :func:`preprocessing`), or the shape
+            of the tensors.
         embedding_size: width of the embedder's output.
-        seed: of the initial weights; of the embedder alone where the trunk's are pretrained.
-        pretrained: False leaves pretrained weights out, because a trained state is loaded next.
+        seed: seed of the initial weights, or of the embedder only if the trunk is pretrained.
+        pretrained: False leaves out pretrained weights, if a trained state is loaded next.
 
     Raises:
-        UsageError: an unknown trunk or weights, or a trunk that does not fit the samples.
+        UsageError: if the trunk or its weights do not exist, or the trunk does not fit the samples.
     """
     if not isinstance(shape, TensorShape):
         shape = (*shape[:2], input_channels(config, shape[2]))
@@ -113,10 +114,10 @@ def build_network(
         trunk = build_trunk(config, shape, pretrained)
         maps = _example_maps(trunk, shape, config.trunk)
         if config.head is not None:
-            return Network(trunk, *_preset(config, maps.shape[1], embedding_size))
+            return Network(trunk, *_build_preset(config, maps.shape[1], embedding_size))
         pooling, normalization = config.pooling or "average", config.normalization or "none"
         width = int(POOLINGS[pooling]()(maps).shape[1])
-        last = _embedder(config.embedder or Embedder(), width, embedding_size)
+        last = _build_embedder(config.embedder or Embedder(), width, embedding_size)
         if config.neck != "none":
             last = nn.Sequential(
                 OrderedDict(embedder=last, neck=NECKS[config.neck](embedding_size))
@@ -124,23 +125,23 @@ def build_network(
         return Network(trunk, Head(pooling, normalization, width), last)
 
 
-def _embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
-    plain = options.model_dump()
+def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
+    arguments = options.model_dump()
     if options.init == "pca":
         if embedding_size > width:
             raise UsageError(
                 f"embedder.init: pca gives at most {width} dimensions, as many as the features "
                 f"have, but a network is to have {embedding_size}; write a smaller embedding_size."
             )
-        plain["init"] = "default"  # its values are those of the data: Trainer
-    skip_if_equal = plain.pop("skip_if_equal")
+        arguments["init"] = "default"  # the Trainer computes its values from the data
+    skip_if_equal = arguments.pop("skip_if_equal")
     if options.is_linear:
-        return embedder(width, embedding_size, plain["bias"], plain["init"], skip_if_equal)
-    return MLPEmbedder(width, embedding_size, **plain)
+        return embedder(width, embedding_size, arguments["bias"], arguments["init"], skip_if_equal)
+    return MLPEmbedder(width, embedding_size, **arguments)
 
 
-def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
-    """Build a paper's head, split before its embedder, the first layer that learns."""
+def _build_preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
+    """Build a paper's head, in two parts; the second begins with its first learned layer."""
     parts = list(build_head(str(config.head), channels, embedding_size).named_children())
     if config.bn_relu_modules:
         position = [name for name, _ in parts].index("neck")
@@ -164,17 +165,17 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
             f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "
             f"{type(trunk).__name__}."
         )
-    training = trunk.training
+    was_training = trunk.training
     trunk.eval()
     if isinstance(shape, TensorShape):
-        example, taken = torch.zeros(1, *shape.sizes, dtype=shape.dtype), str(shape)
+        example, input_text = torch.zeros(1, *shape.sizes, dtype=shape.dtype), str(shape)
     else:
         height, width, channels = shape
         example = torch.zeros(1, channels, height, width)
-        taken = f"images of {height}x{width} with {channels} channels"
-    with users_code(f"trunk {name} does not take {taken}"):
+        input_text = f"images of {height}x{width} with {channels} channels"
+    with users_code(f"trunk {name} does not take {input_text}"):
         maps = trunk(example)
-    trunk.train(training)
+    trunk.train(was_training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__
         raise UsageError(

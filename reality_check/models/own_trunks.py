@@ -1,4 +1,4 @@
-"""Trunks of this package, and those of the user's own code."""
+"""Trunks of this package and of the user's own code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from reality_check.utils.errors import UsageError
 
 
 class Identity(nn.Module):
-    """Returns its input: for vectors, which need no trunk."""
+    """Return the input: a trunk for vectors, which need none."""
 
     def forward(self, samples: Tensor) -> Tensor:
         return samples
@@ -35,15 +35,15 @@ TRUNKS: dict[str, Callable[..., nn.Module]] = {
     "identity": Identity,
 }
 
-#: The weights that the metric learning literature used, converted from Caffe by Cadene; the part
-#: behind the dash begins the file's SHA-256.
+#: The weights that the metric learning literature used, converted from Caffe by Cadene. The part
+#: after the dash is the beginning of the file's SHA-256.
 BN_INCEPTION_URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
-#: In the order of the trunk's channels: blue, green, red.
+#: The values are in the order of the trunk's channels: blue, green, red.
 _CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), scale=255.0, bgr=True)
 
 
 class OwnTrunk:
-    """A trunk of :data:`TRUNKS`, a plugin's by name, or any class by import path."""
+    """A trunk of :data:`TRUNKS` or of a plugin, by name, or any class, by import path."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -71,12 +71,12 @@ class OwnTrunk:
             preprocessing=_CAFFE,
             url=BN_INCEPTION_URL,
             folder=str(folder),
-            load=lambda: read_state(_downloaded(folder / name), self.title),
+            load=lambda: read_state(_download_once(folder / name), self.title),
         )
 
 
 def _shape_arguments(shape: InputShape) -> dict[str, Any]:
-    """Return what a trunk may ask for of its input, by the name of the argument."""
+    """Return the arguments, about its input, that the constructor of a trunk may have."""
     if not isinstance(shape, TensorShape):
         return {"channels": shape[2]}
     arguments: dict[str, Any] = {"input_shape": shape.sizes}
@@ -87,11 +87,11 @@ def _shape_arguments(shape: InputShape) -> dict[str, Any]:
     return arguments
 
 
-def _downloaded(file: Path) -> Path:
+def _download_once(file: Path) -> Path:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        beginning = file.stem.rpartition("-")[2]
+        hash_prefix = file.stem.rpartition("-")[2]
         torch.hub.download_url_to_file(
-            BN_INCEPTION_URL, str(file), hash_prefix=beginning, progress=sys.stderr.isatty()
+            BN_INCEPTION_URL, str(file), hash_prefix=hash_prefix, progress=sys.stderr.isatty()
         )
     return file

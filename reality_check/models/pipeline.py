@@ -1,4 +1,4 @@
-"""Turn stored samples into a network's input: gathering, augmentation and preprocessing."""
+"""Turn stored samples into a network's input: gather, augment and preprocess them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import preprocessing
 from reality_check.utils.errors import UsageError
 
-#: Images of an evaluation batch: so many pixels, within limits. A CPU wants its maps in the cache.
+#: An evaluation batch has this many pixels, within limits of images. On a CPU it fits the cache.
 _FEWEST = 32
 _PIXELS = {"cpu": 64 * 64 * 64, "other": 4096 * 64 * 64}
 _MOST = {"cpu": 128, "other": 512}
-#: Vectors of an evaluation batch.
+#: The number of vectors in an evaluation batch.
 _MOST_VECTORS = 2048
 
-#: Batches, images and pixels that are augmented together.
+#: The largest numbers of batches, images and pixels that are augmented together.
 _BATCHES_TOGETHER, _IMAGES_TOGETHER, _PIXELS_TOGETHER = 16, 1024, 1024 * 32 * 32
 
 
@@ -38,39 +38,41 @@ def build_augmentation(
     """Build the augmentation of a protocol, with the preprocessing of a trunk.
 
     Raises:
-        UsageError: an option is out of its range, or does not fit the samples.
+        UsageError: if an option is out of its range or does not fit the samples.
     """
-    of_images, of_vectors = options.of_images(), options.of_vectors()
+    image_options, vector_options = options.of_images(), options.of_vectors()
     if not isinstance(shape, TensorShape):
-        _refuse(of_vectors, "images", "of vectors", "")
-        return Augmentation(**of_images, preprocessing=preprocessing(model, shape[2]))
-    _refuse(of_images, "no images", "of images", ", or take the protocol features")
+        _refuse_options(vector_options, "images", "of vectors", "")
+        return Augmentation(**image_options, preprocessing=preprocessing(model, shape[2]))
+    _refuse_options(image_options, "no images", "of images", ", or take the protocol features")
     if model.preprocessing.model_dump(exclude_none=True):
         raise UsageError(
             "model.preprocessing is about pixels, but the samples are no images; remove it."
         )
     if not shape.dtype.is_floating_point:
-        _refuse(of_vectors, "integers", "of floats", "")
-    return VectorAugmentation(math.prod(shape.sizes), **of_vectors)
+        _refuse_options(vector_options, "integers", "of floats", "")
+    return VectorAugmentation(math.prod(shape.sizes), **vector_options)
 
 
-def _refuse(options: dict[str, Any], given: str, meant: str, instead: str) -> None:
-    """Refuse augmentation that has no meaning for the samples."""
+def _refuse_options(
+    options: dict[str, Any], samples_kind: str, options_kind: str, advice: str
+) -> None:
+    """Raise UsageError if options are set that have no meaning for the samples."""
     used = [key for key, value in options.items() if value != Augment.model_fields[key].default]
     if used:
         keys = ", ".join(f"augmentation.{key}" for key in used)
         them = "it" if len(used) == 1 else "them"
         raise UsageError(
-            f"The samples are {given}, but protocol.training has {keys}, changes {meant}; remove "
-            f"{them}{instead}."
+            f"The samples are {samples_kind}, but protocol.training has {keys}, "
+            f"changes {options_kind}; remove {them}{advice}."
         )
 
 
 def input_shape(samples: SampleSet, options: Augment) -> InputShape:
-    """Return the shape of a network's input: (H, W, C) of images, else that of the tensors.
+    """Return the shape of a network's input: (H, W, C) of images, else the shape of the tensors.
 
     Raises:
-        UsageError: the images have different sizes and no crop size is given.
+        UsageError: if the images have different sizes and no crop size is given.
     """
     if not isinstance(samples, ImageSet):
         assert not isinstance(samples.samples, Images)
@@ -91,7 +93,7 @@ class Pipeline:
     """The samples of one set, as batches for a network.
 
     Args:
-        batch_size: of evaluation; None: as many as fit the device well.
+        batch_size: size of the batches of evaluation; None chooses one that suits the device.
     """
 
     def __init__(
@@ -102,12 +104,12 @@ class Pipeline:
         device: torch.device,
         batch_size: int | None = None,
     ) -> None:
-        # Images go with an Augmentation and tensors with a VectorAugmentation.
+        # An Augmentation is for images, a VectorAugmentation for tensors.
         self.augmentation: Any = augmentation
         self.evaluation: Any = augmentation.evaluation_transform()
         self.store: PixelStore | TensorStore
-        kind = "cpu" if device.type == "cpu" else "other"
-        most = _MOST[kind]
+        device_kind = "cpu" if device.type == "cpu" else "other"
+        most_samples = _MOST[device_kind]
         if isinstance(samples.samples, Images):
             assert not isinstance(shape, TensorShape)
             self.store = PixelStore(samples.samples, device)
@@ -115,8 +117,10 @@ class Pipeline:
         else:
             self.store = TensorStore(samples.samples, device)
             self._pixels = math.prod(samples.samples.shape)
-            most = _MOST_VECTORS if len(samples.samples.shape) == 1 else most
-        self._batch = batch_size or min(max(_PIXELS[kind] // self._pixels, _FEWEST), most)
+            most_samples = _MOST_VECTORS if len(samples.samples.shape) == 1 else most_samples
+        self._batch = batch_size or min(
+            max(_PIXELS[device_kind] // self._pixels, _FEWEST), most_samples
+        )
 
     def __len__(self) -> int:
         return len(self.store)
@@ -127,28 +131,30 @@ class Pipeline:
         return max(1, min(_BATCHES_TOGETHER, fitting))
 
     def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        """Return augmented images, float32 (B, C, H, W), or tensors (B, ...), of rows, int64 (B,).
+        """Return augmented images, float32 (B, C, H, W), or tensors (B, ...).
 
-        ``numbers`` are random ones, one row per image, see :meth:`Augmentation.draw`.
+        Args:
+            rows: int64, shape (B,): indices of the samples.
+            numbers: one row of random numbers per sample, see :meth:`Augmentation.draw`.
         """
         return self.augmentation.apply(self.store.batch(rows), numbers)
 
     def corrupted_batches(self, corruption: str) -> Iterator[Tensor]:
-        """Yield all images in order, corrupted after the crop and before the preprocessing.
+        """Yield batches of all images, corrupted after the crop and before the preprocessing.
 
         Args:
             corruption: one of :data:`pml_extensions.evaluation.CORRUPTIONS`, with its default
                 strengths. An image is corrupted in the same way in every call, on every device.
 
         Raises:
-            UsageError: the images are grey and the corruption is one of colours.
+            UsageError: if the images are grey and the corruption is one of colours.
         """
         for start in range(0, len(self), self._batch):
             rows = np.arange(start, min(start + self._batch, len(self)))
             yield self.evaluation.corrupted(self.store.batch(rows), corruption, start)
 
     def evaluation_batches(self, rows: np.ndarray | None = None) -> Iterator[Tensor]:
-        """Yield all images, or those of ``rows``, as evaluation sees them, in order."""
+        """Yield batches of all samples, or of those at ``rows``, transformed for evaluation."""
         rows = np.arange(len(self)) if rows is None else rows
         for start in range(0, len(rows), self._batch):
             yield self.evaluation(self.store.batch(rows[start : start + self._batch]))
@@ -161,6 +167,6 @@ def build_pipeline(
     device: torch.device,
     batch_size: int | None = None,
 ) -> Pipeline:
-    """Build the pipeline of a sample set, with the augmentation and preprocessing of a training."""
+    """Build the pipeline of a sample set, with the augmentation and preprocessing of training."""
     shape = input_shape(samples, options)
     return Pipeline(samples, build_augmentation(model, options, shape), shape, device, batch_size)

@@ -14,9 +14,9 @@ from reality_check.config.classes import one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.utils.errors import UsageError
 
-#: What most published RGB weights were trained with.
+#: The preprocessing that most published RGB weights were trained with.
 IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-#: What networks from scratch get: values from -1 to 1.
+#: The preprocessing of networks that are trained from scratch: values from -1 to 1.
 FROM_SCRATCH = Preprocessing()
 
 
@@ -25,12 +25,12 @@ class PublishedWeights:
     """Weights that somebody published for a trunk.
 
     Attributes:
-        identity: their name and version, for fingerprints.
-        preprocessing: the input that they were trained with.
-        url: where to fetch the file by hand; None where that is not known.
-        folder: where such a file is looked for under its own name; None where only a path helps.
-        load: reads the weights as a ``state_dict`` of the trunk, from the network if need be.
-        crop_size: side of the square images that they were evaluated with, where that is known.
+        identity: name and version of the weights, for fingerprints.
+        preprocessing: preprocessing of the input that they were trained with.
+        url: where the file can be downloaded by hand; None if unknown.
+        folder: where the file is looked for under its own name; None if it is not.
+        load: returns the weights as a ``state_dict`` of the trunk, and downloads them if necessary.
+        crop_size: side of the square images that they were evaluated with; None if unknown.
     """
 
     identity: str
@@ -42,11 +42,11 @@ class PublishedWeights:
 
 
 class TrunkSource(Protocol):
-    """One trunk by name, from one library.
+    """A trunk by name, from one library.
 
     Attributes:
-        title: what messages call it.
-        file_preprocessing: the input that weights from a local file are taken to be trained with.
+        title: what messages call the trunk.
+        file_preprocessing: the preprocessing that is assumed for weights from a local file.
     """
 
     title: str
@@ -59,15 +59,15 @@ class TrunkSource(Protocol):
         ...
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
-        """Return the weights of that name; raise UsageError if there are none."""
+        """Return the weights of that name; raise UsageError if they do not exist."""
         ...
 
 
 def load_published(published: PublishedWeights, title: str) -> Mapping[str, Tensor]:
-    """Read published weights, from the network if need be; torch's generator is untouched.
+    """Read published weights, downloaded if necessary; torch's generator is untouched.
 
     Raises:
-        UsageError: they cannot be downloaded; says what to fetch by hand and where to put it.
+        UsageError: if they cannot be downloaded; the message says how to do it by hand.
     """
     try:
         with torch.random.fork_rng(devices=[]):
@@ -77,23 +77,23 @@ def load_published(published: PublishedWeights, title: str) -> Mapping[str, Tens
     except Exception as error:
         raise UsageError(
             f"{title}: the weights {published.identity} could not be downloaded "
-            f"({type(error).__name__}: {one_line(error, 160)}); {_by_hand(published)}."
+            f"({type(error).__name__}: {one_line(error, 160)}); {_download_advice(published)}."
         ) from error
 
 
-def _by_hand(published: PublishedWeights) -> str:
+def _download_advice(published: PublishedWeights) -> str:
     if published.url is None:
         return "write weights: /a/folder/FILE with a file of them"
     name = published.url.rpartition("/")[2]
-    instead = f"put it as {name} into {published.folder}, or " if published.folder else ""
-    return f"download {published.url} yourself and {instead}write weights: /a/folder/{name}"
+    target = f"put it as {name} into {published.folder}, or " if published.folder else ""
+    return f"download {published.url} yourself and {target}write weights: /a/folder/{name}"
 
 
 def refuse_arguments(title: str, arguments: Mapping[str, Any], fixed: Sequence[str]) -> None:
-    """Refuse arguments that decide what is cut off, or loaded, anyway.
+    """Refuse arguments that are not the user's to choose.
 
     Raises:
-        UsageError: one of the fixed arguments is given.
+        UsageError: if one of the fixed arguments is given.
     """
     for key in fixed:
         if key in arguments:
@@ -104,7 +104,7 @@ def import_library(name: str, title: str) -> Any:
     """Import torchvision or timm.
 
     Raises:
-        UsageError: it is not installed, or does not fit the installed torch.
+        UsageError: if it is not installed, or does not fit the installed torch.
     """
     try:
         return importlib.import_module(name)
@@ -115,7 +115,7 @@ def import_library(name: str, title: str) -> Any:
             "bn_inception)."
         ) from None
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
-        # torchvision raises these beside a torch that it was not built for.
+        # torchvision raises these if it was built for another torch.
         raise UsageError(
             f"{title} needs {name}, which is installed but cannot be imported with torch "
             f"{torch.__version__} ({one_line(error, 120)}); install the {name} made for this torch."

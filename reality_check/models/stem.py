@@ -1,4 +1,4 @@
-"""Changes of a network of a library: channels of its input, stride of its last stage."""
+"""Change the channels of a library network's input, and the stride of its last stage."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from reality_check.utils.errors import UsageError
 
 
 def sum_input_channels(trunk: nn.Module) -> None:
-    """Make an RGB trunk take grey images, with the output of an image repeated three times.
+    """Make an RGB trunk take grey images; the output is as if they were repeated three times.
 
-    Its first convolution gets one input channel, with the sums of the weights of the three.
+    The first convolution gets one input channel, whose weights are the sums of those of the three.
     """
     conv = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
     conv.in_channels = 1
@@ -20,14 +20,14 @@ def sum_input_channels(trunk: nn.Module) -> None:
 def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
     """Let the last stage of a ResNet keep the size of its maps.
 
-    As in the authors' code of SGSL and of re-identification: 14x14 maps for images of 224x224,
+    As in the authors' code of SGSL and in re-identification, maps are 14x14 for images of 224x224,
     without dilation. No weight changes.
 
     Args:
         trunk: a ResNet of torchvision or timm; changed in place.
 
     Raises:
-        UsageError: there is no such stage, or it does not halve its maps by convolutions.
+        UsageError: if there is no such stage, or it does not halve its maps by convolutions.
     """
     stage = getattr(trunk, "layer4", None)
     if stage is None:

@@ -1,4 +1,4 @@
-"""timm's networks without classifier: feature maps where they have them, else vectors."""
+"""timm's networks without classifier: they return feature maps if they have them, else vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reality_check.models.published_weights import (
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Arguments that decide what is cut off, or loaded, anyway.
+#: Arguments that are set here, not by the user.
 _SET_HERE = ("model_name", "pretrained", "num_classes", "global_pool", "in_chans")
 
 
@@ -56,7 +56,7 @@ class TimmTrunk:
             )
         if tag:
             self._check_tag(tag)
-        config = self._timm.get_pretrained_cfg(self._named(tag))
+        config = self._timm.get_pretrained_cfg(self._full_name(tag))
         if config is None or not config.has_weights:
             raise UsageError(f"{self.title} has no published weights; write weights: none.")
         page = f"https://huggingface.co/{config.hf_hub_id}/resolve/main"
@@ -66,15 +66,15 @@ class TimmTrunk:
             preprocessing=self._preprocessing(tag),
             url=f"{page}/model.safetensors" if config.hf_hub_id else config.url or None,
             folder=None,
-            load=lambda: self._create(arguments, shape, self._named(tag)).state_dict(),
+            load=lambda: self._create(arguments, shape, self._full_name(tag)).state_dict(),
             crop_size=int(config.input_size[1]),
         )
 
-    def _named(self, tag: str) -> str:
+    def _full_name(self, tag: str) -> str:
         return f"{self.name}.{tag}" if tag else self.name
 
     def _preprocessing(self, tag: str) -> Preprocessing:
-        config = self._timm.get_pretrained_cfg(self._named(tag))
+        config = self._timm.get_pretrained_cfg(self._full_name(tag))
         return Preprocessing(tuple(config.mean), tuple(config.std))
 
     def _check_tag(self, tag: str) -> None:
@@ -89,25 +89,25 @@ class TimmTrunk:
     def _create(
         self, arguments: Mapping[str, Any], shape: tuple[int, int, int], weights: str | None
     ) -> nn.Module:
-        """With the published weights of that name, or random ones where it is None."""
+        """Create the network with the published weights of that name, random ones if it is None."""
         fixed: dict[str, Any] = {"num_classes": 0, "in_chans": shape[2]}
         if _returns_maps(self.name, json.dumps(dict(arguments), sort_keys=True), shape):
             fixed["global_pool"] = ""
 
-        def make(**given: Any) -> nn.Module:
+        def create(**options: Any) -> nn.Module:
             return self._timm.create_model(
-                weights or self.name, pretrained=weights is not None, **fixed, **given
+                weights or self.name, pretrained=weights is not None, **fixed, **options
             )
 
         if weights is not None:
-            return make(**arguments)  # whoever calls tells a download from a wrong argument
-        return build(make, arguments, self.title, {})
+            return create(**arguments)  # load_published explains errors of downloads
+        return build(create, arguments, self.title, {})
 
 
 @lru_cache(maxsize=16)
 @torch.no_grad()
 def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> bool:
-    """Whether a network's output before pooling is (B, C, H, W), not tokens or (B, H, W, C)."""
+    """Return whether the output before pooling is (B, C, H, W), not tokens or (B, H, W, C)."""
     timm, title, given = import_library("timm", ""), f"trunk timm:{name}", json.loads(arguments)
 
     def make(**given: Any) -> nn.Module:

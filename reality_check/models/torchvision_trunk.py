@@ -24,12 +24,12 @@ from reality_check.models.stem import sum_input_channels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Children that come behind the last feature maps.
+#: Names of layers after the last feature maps.
 _BEHIND = ("avgpool", "fc", "classifier", "head", "heads")
 _AUXILIARY = ("aux1", "aux2", "AuxLogits")
-#: These take ImageNet's mean and deviation off and then map to -1..1 in a forward that is cut off.
+#: Networks that map images from ImageNet's mean and deviation to -1..1, in a forward that is cut.
 _MINUS_ONE_TO_ONE = ("googlenet", "inception_v3")
-#: Arguments that decide what is cut off, or loaded, anyway.
+#: Arguments that are set here, not by the user.
 _SET_HERE = ("weights", "progress", "num_classes")
 
 
@@ -60,11 +60,11 @@ class TorchvisionTrunk:
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         entry = self._entry(weights)
         transforms = entry.transforms()
-        own = Preprocessing(tuple(transforms.mean), tuple(transforms.std))
+        preprocessing = Preprocessing(tuple(transforms.mean), tuple(transforms.std))
         return PublishedWeights(
-            # The name of the file holds its hash, whatever version of torchvision reads it.
+            # The file's name contains its hash, so torchvision's version is not needed.
             identity=f"torchvision {entry.name} {Path(entry.url).name}",
-            preprocessing=self.file_preprocessing if self._shifted else own,
+            preprocessing=self.file_preprocessing if self._shifted else preprocessing,
             url=entry.url,
             folder=str(Path(torch.hub.get_dir()) / "checkpoints"),
             load=lambda: cut(self._network(arguments, entry)).state_dict(),
@@ -73,7 +73,7 @@ class TorchvisionTrunk:
 
     def _entry(self, weights: str) -> Any:
         tags = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
-        # The first weights are those of the literature; newer recipes (V2) have names of their own.
+        # The literature uses the first weights; those of newer recipes (V2) have other names.
         name = "IMAGENET1K_V1" if weights == "imagenet" else weights
         if name not in tags:
             raise UsageError(
@@ -86,14 +86,14 @@ class TorchvisionTrunk:
         refuse_arguments(self.title, arguments, _SET_HERE)
         builder = self._models.get_model_builder(self.name)
 
-        def make(**given: Any) -> nn.Module:
-            return builder(weights=weights, progress=sys.stderr.isatty(), **given)
+        def make(**options: Any) -> nn.Module:
+            return builder(weights=weights, progress=sys.stderr.isatty(), **options)
 
         with warnings.catch_warnings():
-            # GoogLeNet and Inception announce a change of their initialisation.
+            # GoogLeNet and Inception warn that their initialisation will change.
             warnings.simplefilter("ignore", FutureWarning)
             if weights is not None:
-                return make(**arguments)  # whoever calls tells a download from a wrong argument
+                return make(**arguments)  # load_published explains errors of downloads
             return build(make, arguments, self.title, {})
 
 
@@ -117,5 +117,5 @@ def cut(network: nn.Module) -> nn.Module:
         if name not in _AUXILIARY:
             kept[name] = nn.Sequential(*child) if isinstance(child, nn.ModuleList) else child
     if type(network).__name__ == "DenseNet":
-        kept["relu"] = nn.ReLU(inplace=True)  # a function in its forward
+        kept["relu"] = nn.ReLU(inplace=True)  # its forward applies it as a function
     return nn.Sequential(kept)

@@ -1,4 +1,4 @@
-"""Build the trunk of a model with its weights, and know the input that it takes."""
+"""Build the trunk of a model with its weights, and find the preprocessing of its input."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from reality_check.models.weight_files import fit_state, read_state
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 
-_FILES = (".pth", ".pt", ".bin", ".tar", ".ckpt", ".safetensors")
+_FILE_ENDINGS = (".pth", ".pt", ".bin", ".tar", ".ckpt", ".safetensors")
 
 
 def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn.Module:
     """Build the trunk of a model; random weights are drawn from torch's global generator.
 
     Args:
-        shape: of what enters the trunk: (H, W, C) of images, see :func:`input_channels`, or that of
-            tensors.
-        pretrained: False leaves the random weights where the model names others, because a trained
-            state is loaded next.
+        shape: shape of the trunk's input: (H, W, C) of images, see :func:`input_channels`, or the
+            shape of tensors.
+        pretrained: False keeps random weights even if the model names others, if a trained state is
+            loaded next.
 
     Returns:
-        A module (B, C, H, W) -> feature maps (B, F, h, w), or vectors (B, F) where it has no maps.
+        A module that maps (B, C, H, W) to feature maps (B, F, h, w), or to vectors (B, F).
 
     Raises:
-        UsageError: there is no such trunk or weights, or they do not go together.
+        UsageError: if the trunk or its weights do not exist, or they do not fit each other.
     """
     source = find_source(config.trunk)
     trunk = _build(source, config, shape)
     if pretrained and config.weights != "none":
         arguments = json.dumps(config.arguments, sort_keys=True)
-        file = _existing(config.weights, source.title) if _names_file(config.weights) else None
-        version = None if file is None else _version(file)
-        state = _weights(config.trunk, config.weights, arguments, version)
+        file = _find_file(config.weights, source.title) if _names_file(config.weights) else None
+        version = None if file is None else _file_version(file)
+        state = _read_weights(config.trunk, config.weights, arguments, version)
         fit_state(trunk, state, source.title, f"weights {config.weights}")
     if config.last_stride == 1:
         set_last_stride_to_one(trunk, source.title)
@@ -77,7 +77,7 @@ def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
 
 def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], title: str) -> None:
     if isinstance(trunk, Conv4 | Conv4Pool):
-        trunk.remove_last_bn_relu()  # one ReLU a layer: both modes are the same
+        trunk.remove_last_bn_relu()  # one ReLU per layer, so both modes are the same
         return
     try:
         remove_last_bn_relu(trunk, mode)
@@ -86,26 +86,26 @@ def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], t
 
 
 def input_channels(config: Model, image_channels: int) -> int:
-    """Return the number of channels that enter the trunk: 3 if a grey image is repeated."""
+    """Return the number of channels of the trunk's input: 3 if a grey image is repeated."""
     used = preprocessing(config, image_channels)
     return max(image_channels, len(used.mean), len(used.std))
 
 
 def preprocessing(config: Model, channels: int) -> Preprocessing:
-    """Return the preprocessing of the trunk's weights; without weights, values from -1 to 1.
+    """Return the preprocessing of the trunk's weights; without weights, it gives values in -1..1.
 
     Args:
         config: the model of the experiment, whose ``preprocessing`` overrides that of the weights.
-        channels: of the images, 1 or 3. Trunks with weights for RGB images get a grey image three
-            times.
+        channels: channels of the images, 1 or 3. Trunks with weights for RGB images get a grey
+            image repeated three times.
 
     Raises:
-        UsageError: there is no such trunk or weights, or a value is out of range.
+        UsageError: if the trunk or its weights do not exist, or a value is out of range.
     """
-    of_weights = _preprocessing_of_weights(config)
+    of_weights = _weights_preprocessing(config)
     changes = config.preprocessing.model_dump(exclude_none=True)
     if len(of_weights.mean) == 3:
-        changes = {key: _thrice(value) for key, value in changes.items()}
+        changes = {key: _repeat_single(value) for key, value in changes.items()}
     values = {name: getattr(of_weights, name) for name in ("mean", "std", "scale", "bgr")}
     used = Preprocessing(**{**values, **changes})
     if channels == 1 and used.bgr and len(used.mean) == len(used.std) == 1:
@@ -113,11 +113,11 @@ def preprocessing(config: Model, channels: int) -> Preprocessing:
     return used
 
 
-def _thrice(value: object) -> object:
+def _repeat_single(value: object) -> object:
     return value * 3 if isinstance(value, tuple) and len(value) == 1 else value
 
 
-def _preprocessing_of_weights(config: Model) -> Preprocessing:
+def _weights_preprocessing(config: Model) -> Preprocessing:
     if config.weights == "none":
         return FROM_SCRATCH
     source = find_source(config.trunk)
@@ -127,10 +127,10 @@ def _preprocessing_of_weights(config: Model) -> Preprocessing:
 
 
 def published_crop_size(config: Model) -> int | None:
-    """Return the image size that the published weights were evaluated with, if it is known.
+    """Return the image size that the published weights were evaluated with, None if unknown.
 
     Raises:
-        UsageError: there is no such trunk or weights.
+        UsageError: if the trunk or its weights do not exist.
     """
     if config.weights == "none" or _names_file(config.weights):
         return None
@@ -138,47 +138,47 @@ def published_crop_size(config: Model) -> int | None:
 
 
 def weights_fingerprint(config: Model) -> str | None:
-    """Return what identifies the weights that training starts from; None for random weights.
+    """Return an identifier of the weights that training starts from.
 
     Returns:
-        ``sha256:...`` of a local file; else the name of the published weights, with the hash that
-        their file's name has, or the version of timm.
+        ``sha256:...`` of a local file; or the name of the published weights, with the hash in the
+        name of their file or the version of timm; None for random weights.
 
     Raises:
-        UsageError: there is no such trunk, weights or file.
+        UsageError: if the trunk, its weights or the file do not exist.
     """
     if config.weights == "none":
         return None
     source = find_source(config.trunk)
     if not _names_file(config.weights):
         return source.published(config.weights, config.arguments).identity
-    file = _existing(config.weights, source.title)
-    return f"sha256:{_sha256(file, _version(file))}"
+    file = _find_file(config.weights, source.title)
+    return f"sha256:{_sha256(file, _file_version(file))}"
 
 
 def _names_file(weights: str) -> bool:
-    """Whether weights are given as a path: tags have neither slashes nor such endings."""
-    return any(mark in weights for mark in "/\\~") or weights.endswith(_FILES)
+    """Return whether ``weights`` is a path: tags have neither slashes nor such endings."""
+    return any(mark in weights for mark in "/\\~") or weights.endswith(_FILE_ENDINGS)
 
 
-def _existing(weights: str, title: str) -> Path:
+def _find_file(weights: str, title: str) -> Path:
     file = expand_path(weights)
     if not file.is_file():
         raise UsageError(f"{title}: there is not a weight file {file}; check the path in weights.")
     return file
 
 
-def _version(file: Path) -> tuple[int, int]:
+def _file_version(file: Path) -> tuple[int, int]:
     status = file.stat()
     return status.st_mtime_ns, status.st_size
 
 
-# All folds and trials of an experiment start from the same weights: one process reads them once.
+# All folds and trials of an experiment start from the same weights, so a process reads them once.
 @lru_cache(maxsize=1)
-def _weights(
+def _read_weights(
     trunk: str, weights: str, arguments: str, version: tuple[int, int] | None
 ) -> Mapping[str, Tensor]:
-    """Read published weights, or those of a file, of which the cache holds one version."""
+    """Read published weights, or a file, whose ``version`` is part of the key of the cache."""
     source = find_source(trunk)
     if version is not None:
         return read_state(expand_path(weights), source.title)

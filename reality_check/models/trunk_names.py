@@ -1,4 +1,4 @@
-"""Look up a trunk by its name in a YAML."""
+"""Find a trunk by its name in a YAML."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ _LIBRARIES: dict[str, Callable[[str], TrunkSource]] = {
 def find_source(trunk: str) -> TrunkSource:
     """Return the source of a trunk.
 
-    ``LIBRARY:NAME`` says it. A name without colon is, in this order, one of this package, an import
-    path if it has a dot, a plugin's (:mod:`reality_check.config.plugins`), torchvision's, timm's.
+    ``LIBRARY:NAME`` names the library. A name without colon is looked up in this package, as an
+    import path (if it has a dot), among plugins (:mod:`reality_check.config.plugins`), in
+    torchvision and in timm, in this order.
 
     Raises:
-        UsageError: nothing has that name; names the nearest that exists.
+        UsageError: if nothing has that name; the message gives the nearest name that exists.
     """
     library, colon, name = trunk.partition(":")
     if colon:
@@ -36,18 +37,20 @@ def find_source(trunk: str) -> TrunkSource:
                 f"timm:{name}, or an import path such as my_models.MyTrunk."
             )
         return _LIBRARIES[library](name)
-    if "." in trunk or _is_of_plugin(trunk) or trunk in TRUNKS:
+    if "." in trunk or _is_plugin(trunk) or trunk in TRUNKS:
         return OwnTrunk(trunk)
     return _find_in_libraries(trunk)
 
 
-def _is_of_plugin(trunk: str) -> bool:
-    """Whether the name is a plugin's and unambiguous."""
-    return trunk in plugins("trunk") and find_plugin("trunk", trunk, _others(trunk)) is not None
+def _is_plugin(trunk: str) -> bool:
+    """Return whether the name is a plugin's and unambiguous."""
+    return (
+        trunk in plugins("trunk") and find_plugin("trunk", trunk, _find_others(trunk)) is not None
+    )
 
 
-def _others(trunk: str) -> list[tuple[str, str]]:
-    """Return (package, full name) of everything else that has a plugin's name."""
+def _find_others(trunk: str) -> list[tuple[str, str]]:
+    """Return (package, full name) of each trunk outside of plugins that has the name."""
     if trunk in TRUNKS:
         cls = TRUNKS[trunk]
         return [("reality_check", f"{cls.__module__}.{cls.__qualname__}")]
@@ -75,7 +78,7 @@ def _find_in_libraries(trunk: str) -> TrunkSource:
         known += timm.list_models()
     except UsageError as error:
         if not nearest(trunk, known):
-            # Most likely a name of that library: the cause, and not that the name is unknown.
+            # The name is most likely the library's, so its error is the cause.
             raise
         problem = f" To use a name of torchvision or timm: {error}"
     raise UsageError(

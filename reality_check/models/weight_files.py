@@ -1,4 +1,4 @@
-"""Weight files: read without running code in them, and fitted to a trunk key by key."""
+"""Read weight files without running code in them, and load them into trunks key by key."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from reality_check.config.classes import one_line
 from reality_check.utils.errors import UsageError
 
-#: Keys under which checkpoints keep the weights, beside optimisers and counters.
+#: Keys under which checkpoints store the weights, next to optimisers and counters.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "net")
-#: First parts of the names of layers behind the trunk; their weights are left out.
+#: First parts of the names of layers after the trunk, whose weights are left out.
 _BEHIND = {
     *("fc", "classifier", "head", "heads", "last_linear", "embedder", "embedding"),
     *("aux1", "aux2", "AuxLogits"),
@@ -28,11 +28,11 @@ def read_state(file: Path, title: str) -> dict[str, Tensor]:
     """Read the weights in a ``.pth``, ``.pt`` or ``.safetensors`` file of any age.
 
     Args:
-        file: a ``state_dict``, or a checkpoint with one under ``state_dict``, ``model`` or the
-            like. Only tensors and plain values are read (``weights_only``).
+        file: file of a ``state_dict``, or of a checkpoint with one under ``state_dict``, ``model``
+            or a similar key. Only tensors and plain values are read (``weights_only``).
 
     Raises:
-        UsageError: it cannot be read, or holds no weights.
+        UsageError: if the file cannot be read or contains no weights.
     """
     try:
         loaded = _load(file)
@@ -47,7 +47,7 @@ def read_state(file: Path, title: str) -> dict[str, Tensor]:
             f"{title}: {file} cannot be read as a weight file ({type(error).__name__}: "
             f"{one_line(error, 120)})."
         ) from None
-    state = _tensors(loaded)
+    state = _find_tensors(loaded)
     if not state:
         raise UsageError(
             f"{title}: {file} holds no weights but a {type(loaded).__name__}; write one with "
@@ -62,66 +62,73 @@ def _load(file: Path) -> Any:
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
-def _tensors(loaded: Any) -> dict[str, Tensor]:
+def _find_tensors(loaded: Any) -> dict[str, Tensor]:
     if not isinstance(loaded, Mapping):
         return {}
     for key in _WRAPPERS:
         if isinstance(loaded.get(key), Mapping):
-            return _tensors(loaded[key])
+            return _find_tensors(loaded[key])
     return {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
 
 
 def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source: str) -> None:
-    """Load weights into a trunk; a common prefix and the layers behind the trunk may be there.
+    """Load weights into a trunk, without a common prefix of their keys and layers after the trunk.
 
     Args:
-        trunk: changed in place.
-        state: see :func:`read_state`.
+        trunk: the trunk, changed in place.
+        state: weights from :func:`read_state`.
+        source: what error messages call the weights.
 
     Raises:
-        UsageError: weights are missing, left over, or of another shape; the trunk is untouched.
+        UsageError: if weights are missing, left over or of another shape; the trunk is untouched.
     """
-    wanted = trunk.state_dict()
-    prefix = _common_prefix(wanted, state)
+    expected = trunk.state_dict()
+    prefix = _common_prefix(expected, state)
     weights = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
-    # Files from before PyTorch 0.4.1 do not count batches.
-    missing = [k for k in wanted if k not in weights and not k.endswith("num_batches_tracked")]
-    if not set(weights) & set(wanted):
+    # Files from before PyTorch 0.4.1 have no counts of batches.
+    missing = [k for k in expected if k not in weights and not k.endswith("num_batches_tracked")]
+    if not set(weights) & set(expected):
         raise UsageError(
-            f"{title}: {source} holds the weights of another network ({_some(list(state))}); this "
-            f"trunk's are {_some(list(wanted))}."
+            f"{title}: {source} holds the weights of another network ({_list_first(list(state))}); "
+            f"this trunk's are {_list_first(list(expected))}."
         )
     if missing:
-        raise UsageError(f"{title}: {source} lacks {_some(missing)} of the trunk.")
-    extra = [k for k in weights if k not in wanted and k.split(".")[0] not in _BEHIND]
+        raise UsageError(f"{title}: {source} lacks {_list_first(missing)} of the trunk.")
+    extra = [k for k in weights if k not in expected and k.split(".")[0] not in _BEHIND]
     if extra:
-        raise UsageError(f"{title}: {source} also holds {_some(extra)}, which the trunk lacks.")
-    fitting = {key: _row(weights[key], value) for key, value in wanted.items() if key in weights}
-    wrong = [k for k, value in fitting.items() if value.shape != wanted[k].shape]
+        raise UsageError(
+            f"{title}: {source} also holds {_list_first(extra)}, which the trunk lacks."
+        )
+    fitting = {
+        key: _drop_row_dimension(weights[key], value)
+        for key, value in expected.items()
+        if key in weights
+    }
+    wrong = [k for k, value in fitting.items() if value.shape != expected[k].shape]
     if wrong:
         raise UsageError(
             f"{title}: {wrong[0]} is {tuple(fitting[wrong[0]].shape)} in {source}, but "
-            f"{tuple(wanted[wrong[0]].shape)} in the trunk; is it of another size?"
+            f"{tuple(expected[wrong[0]].shape)} in the trunk; is it of another size?"
         )
     trunk.load_state_dict(fitting, strict=False)
 
 
-def _common_prefix(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
-    """Return the prefix of most of the trunk's keys in the file, such as ``module.``."""
-    before = Counter(
+def _common_prefix(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """Return the prefix that most of the trunk's keys have in the file, such as ``module.``."""
+    prefixes = Counter(
         key[: -len(name)]
-        for name in wanted
+        for name in expected
         for key in state
         if key.endswith(name) and key[: -len(name)][-1:] in ("", ".")
     )
-    return max(before, key=lambda prefix: (before[prefix], -len(prefix)), default="")
+    return max(prefixes, key=lambda prefix: (prefixes[prefix], -len(prefix)), default="")
 
 
-def _row(value: Tensor, like: Tensor) -> Tensor:
-    """Return a vector for the matrix of one row that old files have for BatchNorm."""
+def _drop_row_dimension(value: Tensor, like: Tensor) -> Tensor:
+    """Return a matrix of one row, as old files have for BatchNorm, as a vector like ``like``."""
     return value[0] if like.ndim == 1 and value.shape == (1, *like.shape) else value
 
 
-def _some(names: list[str], most: int = 3) -> str:
+def _list_first(names: list[str], most: int = 3) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

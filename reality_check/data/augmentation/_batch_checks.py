@@ -1,4 +1,4 @@
-"""Checks of the input of transforms of images."""
+"""Check the input of image transforms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_batch(pixels: Tensor, sizes: Tensor | None) -> None:
 
 
 def check_frame(sizes: np.ndarray) -> None:
-    """Raise UsageError unless all images have one size, which then is the result's."""
+    """Raise UsageError unless all images have one size, as is needed without a crop."""
     if (sizes != sizes[0]).any():
         low, high = sizes.min(axis=0).astype(int), sizes.max(axis=0).astype(int)
         raise UsageError(

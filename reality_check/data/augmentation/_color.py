@@ -10,9 +10,9 @@ from pml_extensions.functional import without_autocast, without_tf32
 
 #: ITU-R 601 weights of red, green and blue, with torchvision's digits.
 LUMA = (0.2989, 0.587, 0.114)
-#: The operations, in the order of the columns of factors and keys.
+#: The operations, as indices of the columns of ``factors`` and ``keys``.
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-#: Factors that change nothing.
+#: The factors that change nothing.
 NEUTRAL = np.asarray([1.0, 1.0, 1.0, 0.0])
 
 
@@ -20,16 +20,16 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
     """Change brightness, contrast, saturation and hue as torchvision's ColorJitter defines them.
 
     Brightness, contrast and saturation blend the image with black, with its mean grey and with its
-    own grey; hue turns the colour circle. Each result is cut to 0..255 before the next.
+    greyscale version; hue turns the colour circle. Each blend is clamped to 0..255.
 
     Args:
         images: float32, shape (B, C, H, W), values 0..255, red before blue.
-        factors: (B, 4): the share of the image in the first three blends, and the turn of the hue
-            in full circles. A column of NEUTRAL is left out.
-        keys: (B, 4): operations with smaller keys come first.
+        factors: (B, 4): the share of the image in each of the three blends, and the turn of the hue
+            in full circles. An operation is skipped if its factors are NEUTRAL for all images.
+        keys: (B, 4): the operations with smaller keys come first.
 
     Returns:
-        New images of the same shape. Saturation and hue leave grey images as they are.
+        Images of the same shape. Saturation and hue leave images of one channel as they are.
     """
     active = (factors != NEUTRAL).any(axis=0)
     if images.shape[1] == 1:
@@ -39,30 +39,32 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
     before_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
     for position in range(len(blends) + 1):
         if active[HUE]:
-            images = _turn_some(images, np.flatnonzero(before_hue == position), factors[:, HUE])
+            images = _turn_hue_of(images, np.flatnonzero(before_hue == position), factors[:, HUE])
         if position < len(blends):
-            kind = order[:, position]
-            images = _blend(images, kind, np.take_along_axis(factors, kind[:, None], 1)[:, 0])
+            operation = order[:, position]
+            images = _blend(
+                images, operation, np.take_along_axis(factors, operation[:, None], 1)[:, 0]
+            )
     return images
 
 
-def _blend(images: Tensor, kind: np.ndarray, share: np.ndarray) -> Tensor:
+def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
     """Blend images by one affine map of their channels, which for contrast adds the mean grey."""
     channels = images.shape[1]
     luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
     table = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
     table[:, :channels] = share[:, None, None] * np.eye(channels)
-    table[:, :channels] += ((1 - share) * (kind == SATURATION))[:, None, None] * luma
-    table[:, channels] = ((1 - share) * (kind == CONTRAST))[:, None] * luma
-    mix = torch.from_numpy(table).to(images.device, non_blocking=True)
+    table[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
+    table[:, channels] = ((1 - share) * (operation == CONTRAST))[:, None] * luma
+    matrices = torch.from_numpy(table).to(images.device, non_blocking=True)
     flat = images.flatten(2)
     with without_autocast(images), without_tf32(images.device):
-        mean = torch.bmm(mix[:, channels:], flat.mean(dim=2)[:, :, None])
-        mixed = torch.baddbmm(mean.expand(-1, channels, 1), mix[:, :channels], flat)
+        mean = torch.bmm(matrices[:, channels:], flat.mean(dim=2)[:, :, None])
+        mixed = torch.baddbmm(mean.expand(-1, channels, 1), matrices[:, :channels], flat)
     return mixed.clamp_(0, 255).view_as(images)
 
 
-def _turn_some(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
+def _turn_hue_of(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
     if not len(rows):
         return images
     index = torch.from_numpy(rows).to(images.device, non_blocking=True)
@@ -70,7 +72,7 @@ def _turn_some(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
 
 
 def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
-    """Turn the hue of (B, 3, H, W) by (B,) full circles; lightness and chroma of HSV stay."""
+    """Turn the hue of images (B, 3, H, W) by ``turns`` (B,) full circles; V and chroma stay."""
     turn = torch.from_numpy((6 * turns).astype(np.float32)).to(images.device, non_blocking=True)
     red, green, blue = images.unbind(1)
     value = images.amax(dim=1)

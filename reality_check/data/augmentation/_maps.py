@@ -1,4 +1,4 @@
-"""The affine map of each image, from the pixels of the output back to those of the input."""
+"""The affine map of each image, from pixels of the output back to pixels of the input."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from reality_check.data.augmentation._windows import Windows
 
 
 def inverse_motions(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Undo shearing along y, then x, then rotating and enlarging about the centre.
+    """Return the inverses of shear along y, then along x, then rotation and enlargement.
 
     Args:
         angle: (B,), in degrees.
         shear: (B, 2), along x and along y, in degrees.
-        factor: (B,) enlargements.
+        factor: (B,), the enlargements.
 
     Returns:
-        Matrices (B, 2, 2), y before x.
+        Matrices (B, 2, 2), y before x, to be applied about the centre.
     """
     radians, (along_x, along_y) = np.radians(angle), np.tan(np.radians(shear.T))
     cos, sin = np.cos(radians) / factor, np.sin(radians) / factor
@@ -38,13 +38,15 @@ def compose(
     """Compose resize, motion, window and flip into one map per image.
 
     Args:
-        windows: which part of the resized and moved image becomes the output.
-        inverse: (B, 2, 2) from :func:`inverse_motions`, about the centre of the image.
-        shift: (B, 2) of the content, y before x, as a fraction of the image's sides.
-        flip: (B,) whether the output is mirrored left and right.
+        windows: the part of each resized and moved image that becomes the output.
+        output: height and width of the output.
+        inverse: (B, 2, 2), from :func:`inverse_motions`; None means no motion.
+        shift: (B, 2), shift of the content, y before x, as a fraction of the image's sides.
+        flip: (B,), whether the output is mirrored left and right.
 
     Returns:
-        (B or 1, 2, 3): output position (y, x, 1), 0.5 for the first pixel, to input position.
+        Matrices (B or 1, 2, 3) that map output positions (y, x, 1) to input positions, in pixels;
+        the centre of the first pixel is at 0.5.
     """
     step = windows.extent / output
     start = windows.start
@@ -53,7 +55,7 @@ def compose(
         mirror = np.stack([np.zeros_like(flip), flip], axis=1)
         start = np.where(mirror, start + windows.extent, start)
         step = np.where(mirror, -step, step)
-    back = windows.sizes / windows.scaled
+    to_stored = windows.sizes / windows.scaled
     if inverse is None:
         offset, linear = start, step[:, :, None] * np.eye(2)
     else:
@@ -62,13 +64,13 @@ def compose(
         moved = start - centre - shift * windows.scaled
         offset = (inverse @ moved[:, :, None])[:, :, 0] + centre
         linear = inverse * step[:, None, :]
-    parts = (linear * back[:, :, None], (offset * back)[:, :, None])
+    parts = (linear * to_stored[:, :, None], (offset * to_stored)[:, :, None])
     count = max(len(part) for part in parts)
     return np.concatenate([np.broadcast_to(p, (count, *p.shape[1:])) for p in parts], axis=2)
 
 
 def axes_of(maps: np.ndarray, windows: Windows) -> np.ndarray:
-    """Return the maps of two independent axes in the format of ``_resample.resample``."""
+    """Return maps without rotation and shear as the ``axes`` of ``_resample.resample``."""
     axes = np.empty((max(len(maps), len(windows.start)), 4, 2))
     axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]
     axes[:, 2] = windows.start if windows.bounded else 0

@@ -1,6 +1,6 @@
 """Resample a batch of images: by a plain cut, two matrix products or a sampling grid.
 
-From uint8 pixels (B, H, W, C) to float32 (B, C, *output), values 0..255.
+The input is uint8, shape (B, H, W, C); the output is float32, shape (B, C, *output), values 0..255.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def to_float(pixels: Tensor) -> Tensor:
 
 
 def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
-    """Cut a window of ``output`` size out of each image; ``start`` (B or 1, 2) is integral."""
+    """Cut a window of ``output`` size out of each image, at whole pixels ``start`` (B or 1, 2)."""
     corner = start.astype(np.int64)
     height, width = output
     if (corner == corner[0]).all():
@@ -40,15 +40,15 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
 
 
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
-    """Cut out each window and resize it, or resize each image and cut; bilinear, by torch's kernel.
+    """Resize bounded windows, or cut the others out of resized images; bilinear, by torch's kernel.
 
-    The windows are bounded, or of the size of the output.
+    Windows that are not bounded must have the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
-    whole = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
+    integers = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
     images = torch.empty((count, pixels.shape[3], *output), device=pixels.device)
-    for image, source, bounds in zip(images, pixels[:, None], whole.tolist(), strict=True):
+    for image, source, bounds in zip(images, pixels[:, None], integers.tolist(), strict=True):
         (height, width), scaled, (top, left), (tall, wide) = bounds
         if windows.bounded:
             region, scaled = source[:, top : top + tall, left : left + wide], output
@@ -63,25 +63,25 @@ def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Te
 def resample(
     pixels: Tensor, axes: np.ndarray, output: tuple[int, int], interpolation: Interpolation
 ) -> Tensor:
-    """Map each axis independently, by a product with a matrix of filter weights.
+    """Resample each axis independently, by a product with a matrix of filter weights.
 
-    Where an axis shrinks, the filter is widened with it, as Pillow and torchvision do with
-    ``antialias=True``; bicubic is with a = -0.5.
+    If an axis shrinks, its filter is widened, as in Pillow and in torchvision with
+    ``antialias=True``. The bicubic filter has a = -0.5.
 
     Args:
-        axes: (B, 4, 2) or (1, 4, 2): for each axis offset, step, low and high. Output position t
-            (0.5 for the first pixel) is input position ``offset + step * t``; the filter sees the
-            input from ``low`` to ``high``.
+        axes: (B, 4, 2) or (1, 4, 2): offset, step, low and high of each axis. Output position t
+            (0.5 for the first pixel) is at input position ``offset + step * t``; the filter sees
+            the input from ``low`` to ``high``.
     """
     size, height, width, channels = pixels.shape
     rows = _weights(axes[:, :, 0], output[0], height, interpolation, pixels.device)
     columns = _weights(axes[:, :, 1], output[1], width, interpolation, pixels.device)
-    # Channels between the axes make both products plain ones of batches of matrices.
+    # With the channels between the axes, both products are plain products of matrix batches.
     lines = pixels.permute(0, 1, 3, 2).to(torch.float32, memory_format=torch.contiguous_format)
     with without_autocast(pixels), without_tf32(pixels.device):
         lines = lines.view(size, height * channels, width)
         lines = torch.bmm(lines, columns.expand(size, -1, -1).transpose(1, 2))
-        if interpolation == "bicubic":  # which overshoots; Pillow cuts off after each axis
+        if interpolation == "bicubic":  # it overshoots; Pillow clamps after each axis too
             lines.clamp_(0, 255)
         lines = lines.view(size, height, channels * output[1])
         images = torch.bmm(rows.expand(size, -1, -1), lines)
@@ -98,11 +98,15 @@ def _weights(
     tap = np.arange(size) + 0.5
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
-    seen = (tap > low) & (tap < high)
-    parts = (centre, tap / width, np.where(seen, 1.0, -np.inf))  # small ones, so in float64
+    visible = (tap > low) & (tap < high)
+    parts = (
+        centre,
+        tap / width,
+        np.where(visible, 1.0, -np.inf),
+    )  # small arrays, so float64 costs little
     table = np.concatenate(parts, axis=1, dtype=np.float32)
-    sent = torch.from_numpy(table).to(device, non_blocking=True)
-    centres, taps, bound = sent.split([output, size, size], dim=1)
+    on_device = torch.from_numpy(table).to(device, non_blocking=True)
+    centres, taps, bound = on_device.split([output, size, size], dim=1)
     distance = (taps[:, None, :] - centres[:, :, None]).abs_()
     if interpolation == "bicubic":
         weights = _cubic(distance) * (bound > 0)[:, None, :]
@@ -121,10 +125,10 @@ def _cubic(x: Tensor) -> Tensor:
 def resample_grid(
     pixels: Tensor, maps: np.ndarray, sizes: np.ndarray, output: tuple[int, int]
 ) -> Tensor:
-    """Resample by any affine map, bilinear, without a low-pass filter.
+    """Resample by any affine map, bilinearly and without a low-pass filter.
 
     Args:
-        maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
+        maps: (B, 2, 3), y before x: from output positions (y, x, 1) to input positions, in pixels.
         sizes: (B, 2) or (1, 2): heights and widths of the images in their frames. Beyond them the
             edge pixels are repeated.
     """

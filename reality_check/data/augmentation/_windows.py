@@ -1,4 +1,4 @@
-"""The window of each image that becomes the output: arithmetic on sizes, in pixels, y before x."""
+"""Choose the window of each image that becomes the output, in pixels, y before x."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 _TRIES = 10
-#: Random numbers that :func:`resized_crops` takes for each image: position, areas, ratios.
+#: How many random numbers :func:`resized_crops` needs per image: position, areas, ratios.
 CROP_NUMBERS = 2 + 2 * _TRIES
 
 
@@ -16,11 +16,11 @@ class Windows:
     """One window in each image of a batch; all arrays are (B, 2) or (1, 2), height before width.
 
     Args:
-        sizes: of the images as they are stored.
-        scaled: of the images after the resize; windows are measured in these.
-        start: top left corner.
-        extent: height and width.
-        bounded: whether a filter sees only the window, as if it had been cut out first.
+        sizes: sizes of the images as they are stored.
+        scaled: sizes of the images after the resize; windows are positioned in the resized images.
+        start: top left corners of the windows.
+        extent: heights and widths of the windows.
+        bounded: whether a filter uses pixels of the window only, as if it had been cut out first.
     """
 
     sizes: np.ndarray
@@ -30,11 +30,11 @@ class Windows:
     bounded: bool = False
 
     def need_resampling(self, output: tuple[int, int]) -> bool:
-        """Whether some window is not a plain cut of ``output`` pixels."""
+        """Return whether any window is more than a plain cut of ``output`` pixels."""
         return bool((self.scaled != self.sizes).any() or (self.extent != output).any())
 
     def can_be_resized(self, output: tuple[int, int]) -> bool:
-        """Whether each output is a window that is resized, or a plain cut of a resized image."""
+        """Return whether outputs are resized windows, or plain cuts of resized images."""
         cuts = bool((self.extent == output).all())
         return self.need_resampling(output) and (cuts or self.bounded)
 
@@ -42,23 +42,23 @@ class Windows:
 def scaled_sizes(
     sizes: np.ndarray, resize: int | tuple[int, int] | None, crop_size: int | None
 ) -> np.ndarray:
-    """Return the sizes after the resize, where images smaller than the crop are enlarged.
+    """Return the sizes after the resize, which enlarges images that are smaller than the crop.
 
     Args:
         sizes: (B, 2) heights and widths.
-        resize: new short side (the long one is rounded down, as torchvision does), or new height
-            and width, or None.
-        crop_size: the least short side, or None.
+        resize: new short side (the long one is rounded down, as in torchvision), or new height and
+            width, or None to keep the sizes.
+        crop_size: the smallest allowed short side, or None.
     """
     if isinstance(resize, tuple):
         return np.broadcast_to(np.asarray(resize, dtype=np.float64), sizes.shape)
     short = sizes.min(axis=1, keepdims=True)
     if resize is None and (crop_size is None or short.min() >= crop_size):
         return sizes
-    wanted = short if resize is None else np.full_like(short, resize)
+    new_short = short if resize is None else np.full_like(short, resize)
     if crop_size is not None:
-        wanted = np.maximum(wanted, crop_size)
-    return np.where(sizes == short, wanted, np.floor(wanted * sizes / short))
+        new_short = np.maximum(new_short, crop_size)
+    return np.where(sizes == short, new_short, np.floor(new_short * sizes / short))
 
 
 def centre_crops(sizes: np.ndarray, scaled: np.ndarray, output: tuple[int, int]) -> Windows:
@@ -68,7 +68,7 @@ def centre_crops(sizes: np.ndarray, scaled: np.ndarray, output: tuple[int, int])
 
 
 def random_crops(centre: Windows, numbers: np.ndarray) -> Windows:
-    """Move windows to random whole positions in their images, by numbers (B, 2) in [0, 1)."""
+    """Move windows to random positions, in whole pixels, by ``numbers`` (B, 2) in [0, 1)."""
     return replace(centre, start=np.floor(numbers * (centre.scaled - centre.extent + 1)))
 
 
@@ -82,10 +82,11 @@ def resized_crops(
     """Draw windows with the rule of torchvision's RandomResizedCrop, in whole pixels.
 
     Args:
-        sizes: (B, 2) or (1, 2) heights and widths as stored.
+        sizes: (B, 2) or (1, 2), heights and widths of the stored images.
         scaled: the same after the resize.
-        ratio: bounds of width / height, drawn log-uniformly.
-        numbers: (B, CROP_NUMBERS) within [0, 1).
+        area: bounds of the fraction of the image's area.
+        ratio: bounds of width / height, which is drawn log-uniformly.
+        numbers: (B, CROP_NUMBERS), random numbers in [0, 1).
     """
     height, width = scaled[:, :1], scaled[:, 1:]
     position, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
@@ -99,14 +100,16 @@ def resized_crops(
     start = np.floor(position * (scaled - drawn + 1))
     any_fits = fits[row, first][:, None]
     if not any_fits.all():
-        largest = _largest(height, width, ratio)
+        largest = _largest_window(height, width, ratio)
         drawn = np.where(any_fits, drawn, largest)
         start = np.where(any_fits, start, (scaled - largest) // 2)
     return Windows(sizes, scaled, start, drawn, bounded=np.array_equal(sizes, scaled))
 
 
-def _largest(height: np.ndarray, width: np.ndarray, ratio: tuple[float, float]) -> np.ndarray:
-    """Return the largest window of the nearest ratio, torchvision's choice where no try fits."""
+def _largest_window(
+    height: np.ndarray, width: np.ndarray, ratio: tuple[float, float]
+) -> np.ndarray:
+    """Return the largest window of the nearest ratio, as torchvision does if no try fits."""
     wide, tall = width < ratio[0] * height, width > ratio[1] * height
     return np.concatenate(
         [

@@ -1,4 +1,4 @@
-"""Augmentation of whole batches on the device that trains: drawn per image, resampled once."""
+"""Augmentation of batches on the training device: drawn per image, resampled once."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ from reality_check.data.augmentation.normalize import Normalize
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.images import PixelBatch
 
-# Columns of the random numbers of an image. All are drawn whatever options are on, so that turning
-# one on leaves the others' numbers as they are.
+# Columns of an image's random numbers. All are drawn if any option is on, so that turning one on
+# does not change the numbers of the others.
 _ANGLE, _FACTOR, _FLIP, _GREY = 0, 1, 2, 3
 _SHEAR, _SHIFT, _FACTORS, _KEYS = slice(4, 6), slice(6, 8), slice(8, 12), slice(12, 16)
 _CROP = slice(16, 16 + CROP_NUMBERS)
-_COUNT = 16 + CROP_NUMBERS
+_NUMBERS_PER_IMAGE = 16 + CROP_NUMBERS
 _LEAST_FACTORS = np.asarray([0.0, 0.0, 0.0, -0.5])
 
 
 class Augmentation:
     """Change each image of a batch at random, then normalise it as :class:`Normalize` does.
 
-    In this order: resize, motion about the centre (shear, rotation, scale, translation), crop,
+    The order is: resize, motion about the centre (shear, rotation, scale, translation), crop,
     horizontal flip, colour jitter, grey, preprocessing. Resize, motion, crop and flip are composed
-    into one map per image that is resampled once. Without rotation and shear this is separable and
-    filtered as Pillow and torchvision do (``antialias=True``), and a plain cut where no pixel
-    moves; with them it is bilinear without a low-pass filter. Beyond the border the edge pixels
-    are repeated, which keeps paper white. The random numbers are drawn on the CPU, so that all
-    devices see the same ones. All options are off by default; then nothing is drawn and the result
-    is that of :class:`Normalize`.
+    into one map per image, so that each image is resampled once. Without rotation and shear,
+    resampling is separable and filtered as in Pillow and torchvision (``antialias=True``), or a
+    plain cut if no pixel moves; with them, it is bilinear without a low-pass filter. Edge pixels
+    are repeated beyond the border, which keeps paper white. The random numbers are drawn on the
+    CPU, so that they are the same for all devices. All options are off by default; then nothing is
+    drawn, and the result is that of :class:`Normalize`.
 
     Args:
         rotation: largest angle in degrees, drawn from [-rotation, rotation].
-        scale: (low, high) enlargement of the content, drawn log-uniformly; positive.
+        scale: (low, high) bounds of the content's enlargement, positive; drawn log-uniformly.
         shear: largest shear angle in degrees along x and along y, each from [-shear, shear].
         translation: largest shift along each axis as a fraction of the image's side.
         horizontal_flip: probability of mirroring left and right.
-        resized_crop_scale: (low, high) fraction of the image's area that a random crop keeps,
-            within (0, 1]; None for no such crop. Windows are drawn in whole pixels with the rule of
-            torchvision's RandomResizedCrop.
-        resized_crop_ratio: (low, high) width / height of that crop, drawn log-uniformly.
-        random_crop: whether the crop of ``crop_size`` lies anywhere in the image instead of in its
+        resized_crop_scale: (low, high) bounds of the fraction of the image's area that a random
+            crop keeps, within (0, 1]; None for no such crop. Windows are drawn in whole pixels with
+            the rule of torchvision's RandomResizedCrop.
+        resized_crop_ratio: (low, high) bounds of that crop's width / height, drawn log-uniformly.
+        random_crop: whether the crop of ``crop_size`` is at a random position instead of in the
             centre.
-        brightness: b draws the factor from [max(0, 1 - b), 1 + b], as torchvision's ColorJitter;
-            the order of the four jitters is drawn for each image.
-        contrast: the same, for the blend with the mean grey.
-        saturation: the same, for the blend with the grey image.
-        hue: h draws the turn of the hue from [-h, h] full circles; at most 0.5.
+        brightness: b, where the factor is drawn from [max(0, 1 - b), 1 + b], as in torchvision's
+            ColorJitter; the order of the four jitters is drawn for each image.
+        contrast: the same for the blend with the mean grey.
+        saturation: the same for the blend with the grey image.
+        hue: h, where the turn of the hue is drawn from [-h, h] full circles; at most 0.5.
         grayscale: probability of turning a colour image grey.
         crop_size: side of the result in pixels; None keeps the image's size.
         resize: see :class:`Normalize`.
@@ -104,21 +104,23 @@ class Augmentation:
         return self._normalize
 
     def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
-        """Draw the random numbers of some images.
+        """Draw the random numbers of ``count`` images.
 
         Args:
-            generator: a CPU generator; left untouched where all options are off.
+            generator: a CPU generator; untouched if all options are off.
 
         Returns:
-            float64, shape (count, K) within [0, 1), one row per image. K depends only on
-            whether any option is on, so later draws do not depend on which are.
+            float64, shape (count, K), within [0, 1), one row per image. K depends only on whether
+            any option is on, so that later draws do not depend on which ones are.
         """
         if self.is_off:
             return np.empty((count, 0))
-        return torch.rand((count, _COUNT), generator=generator, dtype=torch.float64).numpy()
+        return torch.rand(
+            (count, _NUMBERS_PER_IMAGE), generator=generator, dtype=torch.float64
+        ).numpy()
 
     def __call__(self, batch: Tensor | PixelBatch, generator: torch.Generator) -> Tensor:
-        """Draw numbers for a batch and augment it, see :meth:`draw` and :meth:`apply`."""
+        """Draw random numbers for a batch and augment it, see :meth:`draw` and :meth:`apply`."""
         pixels = batch if isinstance(batch, Tensor) else batch.pixels
         return self.apply(batch, self.draw(len(pixels), generator))
 
@@ -133,8 +135,8 @@ class Augmentation:
             float32, shape (B, C, H, W) or (B, C, crop_size, crop_size), on the batch's device.
 
         Raises:
-            UsageError: if the batch has another type, or images of different sizes (``crop_size``
-                None).
+            UsageError: if the batch has another type, or if its images have different sizes and
+                ``crop_size`` is None.
         """
         if self.is_off:
             return self._normalize(batch)

@@ -17,25 +17,24 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.images import PixelBatch
 from reality_check.utils.errors import UsageError
 
-#: The seed of the random numbers of corrupted images.
+#: The seed of the random numbers that corrupt images.
 SEED = 0
-#: Short side from which on torch's kernel resizes faster than products of matrices, on a CPU: crops
-#: of 112 pixels out of 128 in 0.24 instead of 0.51 ms, of 224 out of 256 in 0.9 instead of 2.6 ms.
-_PHOTOGRAPH = 96
+#: From this short side on, torch's kernel resizes faster on a CPU than matrix products do: crops of
+#: 112 pixels out of 128 in 0.24 instead of 0.51 ms, of 224 out of 256 in 0.9 instead of 2.6 ms.
+_MIN_KERNEL_SIDE = 96
 
 
 class Normalize:
     """Turn uint8 images into a trunk's input without randomness, as evaluation does.
 
-    The image is resized (only where ``resize`` asks for another size than it has, or where it is
-    smaller than the crop: then its short side becomes ``crop_size``), cut to its centre and
-    preprocessed.
+    The image is resized if ``resize`` asks for another size, or if it is smaller than the crop
+    (then its short side becomes ``crop_size``). Its centre is cropped and preprocessed.
 
     Args:
-        preprocessing: mean, deviation, range and channel order of the trunk.
+        preprocessing: mean, deviation, range and channel order of the trunk's input.
         crop_size: side of the square centre crop in pixels; None keeps the image's size.
-        resize: new length of the short side, or new (height, width), in pixels, none smaller than
-            ``crop_size``, which must be given too; None keeps the image's size.
+        resize: new short side, or new (height, width), in pixels, not smaller than ``crop_size``,
+            which must be given too; None keeps the image's size.
         interpolation: ``"bilinear"`` or ``"bicubic"``, both with the low-pass filter of Pillow and
             of torchvision's ``antialias=True``.
 
@@ -51,8 +50,8 @@ class Normalize:
         resize: int | tuple[int, int] | None = None,
         interpolation: Interpolation = "bilinear",
     ) -> None:
-        size = {"crop_size": crop_size, "resize": resize, "interpolation": interpolation}
-        validate(Augment, size, "augmentation")
+        options = {"crop_size": crop_size, "resize": resize, "interpolation": interpolation}
+        validate(Augment, options, "augmentation")
         self.preprocessing = Preprocessing() if preprocessing is None else preprocessing
         self.crop_size, self.resize, self.interpolation = crop_size, resize, interpolation
 
@@ -66,21 +65,22 @@ class Normalize:
             float32, shape (B, C, H, W) or (B, C, crop_size, crop_size), on the same device.
 
         Raises:
-            UsageError: if the batch has another type, or images of different sizes (``crop_size``
-                None).
+            UsageError: if the batch has another type, or if its images have different sizes and
+                ``crop_size`` is None.
         """
         images = self.render(*self.centre(batch))
         return self.preprocessing.normalize(images)
 
     def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
-        """Transform a batch whose crops are corrupted, as uint8, before the preprocessing.
+        """Transform a batch, and corrupt its crops, as uint8, before the preprocessing.
 
         Args:
             corruption: a name of :data:`pml_extensions.evaluation.CORRUPTIONS`.
-            first_index: index of the first image in its set, from which its random numbers follow.
+            first_index: index of the batch's first image in its set. An image's random numbers
+                depend on its index only.
 
         Raises:
-            UsageError: as a call does, or the corruption does not fit the images.
+            UsageError: if a call would raise it, or the corruption does not fit the images.
         """
         crops = self.render(*self.centre(batch))
         pixels = crops.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
@@ -92,9 +92,9 @@ class Normalize:
 
     def centre(self, batch: Tensor | PixelBatch) -> tuple[Tensor, Windows, tuple[int, int]]:
         """Check the batch and return its pixels, its centre crops and their size."""
-        pixels, given = (batch, None) if isinstance(batch, Tensor) else batch
-        check_batch(pixels, given)
-        shapes = np.asarray([pixels.shape[1:3]]) if given is None else given.numpy()
+        pixels, image_sizes = (batch, None) if isinstance(batch, Tensor) else batch
+        check_batch(pixels, image_sizes)
+        shapes = np.asarray([pixels.shape[1:3]]) if image_sizes is None else image_sizes.numpy()
         sizes = shapes.astype(np.float64)
         scaled = scaled_sizes(sizes, self.resize, self.crop_size)
         if self.crop_size is None:
@@ -111,7 +111,7 @@ class Normalize:
         flip: np.ndarray | None = None,
     ) -> Tensor:
         """Cut or resample the windows, mirrored where ``flip``: float32 (B, C, h, w), 0..255."""
-        if self._is_photograph(pixels) and windows.can_be_resized(output):
+        if self._kernel_is_faster(pixels) and windows.can_be_resized(output):
             images = interpolate(pixels, windows, output)
         elif windows.need_resampling(output):
             axes = axes_of(compose(windows, output, flip=flip), windows)
@@ -123,7 +123,7 @@ class Normalize:
             images.index_copy_(0, rows, images[rows].flip(3))
         return images
 
-    def _is_photograph(self, pixels: Tensor) -> bool:
-        """Whether torch's kernel is the faster one; bicubic does not cut off there as in Pillow."""
-        large = min(pixels.shape[1:3]) >= _PHOTOGRAPH
+    def _kernel_is_faster(self, pixels: Tensor) -> bool:
+        """Return whether torch's kernel is faster and exact: its bicubic filter is not Pillow's."""
+        large = min(pixels.shape[1:3]) >= _MIN_KERNEL_SIDE
         return large and pixels.device.type == "cpu" and self.interpolation == "bilinear"

@@ -16,20 +16,20 @@ from reality_check.utils.errors import UsageError
 class Preprocessing:
     """How pixels are converted to the input of a trunk.
 
-    Each channel is ``(scale * image / 255 - mean) / std`` of the uint8 image; ``mean`` and ``std``
-    stand in the order of the trunk's channels, so in the order blue, green, red where ``bgr``. One
-    value serves all channels. A grey image is repeated where three are given.
+    Each channel is ``(scale * image / 255 - mean) / std`` of the uint8 image. ``mean`` and ``std``
+    are in the order of the trunk's channels, which is blue, green, red if ``bgr``. A single value
+    applies to all channels; with three values, a grey image is repeated three times.
 
     Args:
-        mean: one value or one for each of the three channels, in the units of ``scale``.
+        mean: one value, or one for each of the three channels, in the units of ``scale``.
         std: the same, positive.
-        scale: the largest value an image has before ``mean`` is taken off: 1 as in torchvision, 255
+        scale: the largest value of an image before ``mean`` is subtracted: 1 as in torchvision, 255
             for trunks converted from Caffe.
         bgr: whether the trunk takes blue, green, red instead of red, green, blue.
 
     Raises:
-        UsageError: if a value is not finite, ``std`` or ``scale`` is not positive or the lengths
-            are neither 1 nor 3.
+        UsageError: if a value is not finite, ``std`` or ``scale`` is not positive, or a length is
+            neither 1 nor 3.
     """
 
     mean: tuple[float, ...] = (0.5,)
@@ -62,7 +62,7 @@ class Preprocessing:
                 may be overwritten.
 
         Returns:
-            float32, shape (B, C, H, W), or (B, 3, H, W) where ``mean`` or ``std`` has three values.
+            float32, shape (B, C, H, W), or (B, 3, H, W) if ``mean`` or ``std`` has three values.
         """
         factor, shift = _constants(self, images.device)
         images = images.flip(1) if self.bgr and images.shape[1] == 3 else images
@@ -73,7 +73,7 @@ class Preprocessing:
 
 @lru_cache(maxsize=64)
 def _constants(preprocessing: Preprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return factor and shift of values 0..255, each (C, 1, 1) and of the same length."""
+    """Return the factor and the shift of values 0..255, each (C, 1, 1) with C = 1 or 3."""
     mean = torch.tensor(preprocessing.mean, dtype=torch.float64)
     std = torch.tensor(preprocessing.std, dtype=torch.float64)
     mean, std = torch.broadcast_tensors(mean, std)

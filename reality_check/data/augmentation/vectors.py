@@ -12,10 +12,10 @@ from reality_check.utils.errors import UsageError
 
 
 class VectorAugmentation:
-    """Noise and dropout for samples that are no images; evaluation sees them unchanged.
+    """Noise and dropout for samples that are not images; in evaluation they are unchanged.
 
     Args:
-        size: values of a sample.
+        size: number of values of a sample.
         noise: standard deviation of Gaussian noise, as a fraction of the root mean square of the
             sample's values.
         dropout: probability of setting a value to 0; the others are divided by 1 - ``dropout``.
@@ -38,10 +38,10 @@ class VectorAugmentation:
         return Unchanged()
 
     def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
-        """Draw the random numbers of some samples: float32 (count, K), one row each.
+        """Draw the random numbers of ``count`` samples: float32, shape (count, K), one row each.
 
-        Normal ones for the noise, then uniform ones for the dropout, each only where it is on. The
-        generator is one of the CPU, left untouched where all options are off.
+        The first are normal, for the noise, the others uniform, for the dropout; either is drawn
+        only if it is on. The generator must be on the CPU.
         """
         numbers = []
         if self.noise:
@@ -51,7 +51,7 @@ class VectorAugmentation:
         return torch.cat(numbers, dim=1).numpy() if numbers else np.empty((count, 0))
 
     def apply(self, batch: Tensor, numbers: np.ndarray) -> Tensor:
-        """Change a batch, float32 (B, ...), with B rows of :meth:`draw`; its shape stays."""
+        """Return a batch, float32 (B, ...), changed by B rows of :meth:`draw`."""
         if self.is_off:
             return batch
         drawn = torch.from_numpy(numbers).to(batch.device, batch.dtype, non_blocking=True)
@@ -66,13 +66,13 @@ class VectorAugmentation:
 
 
 class Unchanged:
-    """The transform of evaluation for samples that are no images: it changes nothing."""
+    """The transform of evaluation for samples that are not images: it changes nothing."""
 
     def __call__(self, batch: Tensor) -> Tensor:
         return batch
 
     def corrupted(self, batch: Tensor, corruption: str, first_index: int) -> Tensor:
-        """Refuse: the corruptions are those of images."""
+        """Raise UsageError, because corruptions are for images only."""
         raise UsageError(
             f"corruption {corruption!r} is one of images, but the samples are none; remove it from "
             "final_metrics."

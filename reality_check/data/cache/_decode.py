@@ -1,4 +1,4 @@
-"""The bytes of one image file to one uint8 array."""
+"""Decode the bytes of an image file to a uint8 array."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NOT_DECODED = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
 
 
 def image_formats() -> tuple[str, ...]:
-    """Return the formats that Pillow, and plugins registered with it, decode here."""
-    Image.preinit()  # the frequent formats first, as Image.open tries them
+    """Return the image formats that Pillow and the plugins registered with it decode."""
+    Image.preinit()  # registers the frequent formats first, so that they are tried first
     Image.init()
     return tuple(name for name in Image.ID if name not in _NOT_DECODED)
 
 
 def image_endings() -> frozenset[str]:
-    """Return the endings of their files, such as ``".png"``."""
-    formats = (*image_formats(), "MPO")  # which is opened as JPEG
+    """Return the file endings of :func:`image_formats`, such as ``".png"``."""
+    formats = (*image_formats(), "MPO")  # Pillow opens MPO files as JPEG
     return frozenset(
         ending for ending, name in Image.registered_extensions().items() if name in formats
     )
@@ -36,40 +36,45 @@ def decode_image(
 ) -> np.ndarray:
     """Decode an image of any mode and resize it.
 
-    Transparent parts become white, 16-bit images are scaled to 8 bits; of several frames, the first
-    is taken. The orientation that a camera stores beside the pixels is ignored, as the field's
-    readers do.
+    Transparent parts become white, 16-bit images are scaled to 8 bits, and only the first of
+    several frames is decoded. The orientation that a camera stores beside the pixels is ignored,
+    as in other code for metric learning.
 
     Args:
+        data: content of the image file.
         size: short side of the result in pixels.
         channels: 1 (grey) or 3 (RGB); every image is converted.
         resize: ``"short_side"`` resizes the short side to ``size`` and keeps the whole image,
-            ``"square"`` then cuts out the centre, ``"none"`` keeps the size of the file.
+            ``"square"`` then crops the centre, ``"none"`` keeps the size of the file.
 
     Returns:
         uint8, shape (height, width, channels).
     """
     with Image.open(io.BytesIO(data), formats=image_formats()) as image:
-        if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo's preview
+        if (
+            getattr(image, "is_animated", False) and image.format != "MPO"
+        ):  # MPO: previews of a photo
             warnings.warn("Of animations and stacks of images, the first is read.", stacklevel=2)
         image.load()
-        plain = _to_mode(image, "L" if channels == 1 else "RGB")
-    target = resized_size(plain.width, plain.height, size, resize)
+        converted = _to_mode(image, "L" if channels == 1 else "RGB")
+    target = resized_size(converted.width, converted.height, size, resize)
     if resize != "none":
-        # Not JPEG's faster reduction while decoding (draft): it gives other pixels.
-        whole = resized_size(plain.width, plain.height, size, "short_side")
-        plain = plain.resize(whole, Image.Resampling.BILINEAR)
-        left, top = (round((have - want) / 2) for have, want in zip(whole, target, strict=True))
-        plain = plain.crop((left, top, left + target[0], top + target[1]))
-    return np.asarray(plain).reshape(target[1], target[0], channels)
+        # JPEG's faster reduction while decoding (draft) gives other pixels, so it is not used.
+        full_size = resized_size(converted.width, converted.height, size, "short_side")
+        converted = converted.resize(full_size, Image.Resampling.BILINEAR)
+        left, top = (
+            round((full - cropped) / 2) for full, cropped in zip(full_size, target, strict=True)
+        )
+        converted = converted.crop((left, top, left + target[0], top + target[1]))
+    return np.asarray(converted).reshape(target[1], target[0], channels)
 
 
 def resized_size(width: int, height: int, size: int, resize: Resize) -> tuple[int, int]:
     """Return width and height after resizing; the long side is rounded down as in torchvision.
 
     Raises:
-        ValueError: the sides differ so much that the image is no photograph (a damaged header, say)
-            and would take all memory.
+        ValueError: if one side is more than a hundred times the other, as in a damaged file, so
+            that the resized image could take all memory.
     """
     if resize == "none":
         return width, height
@@ -87,15 +92,15 @@ def _to_mode(image: Image.Image, mode: str) -> Image.Image:
         image = _from_16_bit(image)
     if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
-        paper = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(paper, image).convert("RGB")
+        background = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(background, image).convert("RGB")
     return image if image.mode == mode else image.convert(mode)
 
 
 def _from_16_bit(image: Image.Image) -> Image.Image:
     pixels = np.asarray(image)
     low, high = pixels.min(), pixels.max()
-    # A PNG of mode I has 16 bits; in a TIFF it has 32, and then their range is anyone's guess.
+    # Mode I means 16 bits in a PNG, but 32 in a TIFF, where small values have an unknown range.
     unclear = image.mode == "I" and image.format == "TIFF" and high <= 255
     if image.mode == "F" or low < 0 or high > 65535 or unclear:
         raise ValueError(

@@ -5,8 +5,8 @@
 ``index.npz``   which files are in it, their sizes and checksums, and why the others are not
 ==============  ==================================================================================
 
-It is written under another name and then renamed, so that a killed process leaves nothing that
-could be taken for complete.
+A folder is written under another name and then renamed, so that what a killed process leaves is
+not mistaken for a complete one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIXELS, INDEX = "pixels.bin", "index.npz"
 
 _BUILDING = ".building-"
 _STALE_SECONDS = 3 * 24 * 3600.0
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +43,10 @@ class Entry:
     """The decoded images of a data set.
 
     Args:
-        folder: the folder that holds them.
-        rows: the files that could be decoded: ascending rows of the data set.
-        shapes: int64, (len(rows), 3): height, width and channels.
-        broken: why each of the other rows could not be decoded.
+        folder: the folder of the entry.
+        rows: indices of the files that could be decoded, ascending.
+        shapes: int64, shape (len(rows), 3): height, width and channels of each image.
+        broken: for the index of each other file, the reason why it could not be decoded.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class Entry:
 
     def images(self) -> Images:
         """Return the images of :attr:`rows`, memory-mapped read-only."""
-        # Read-only, not copy-on-write: the system may refuse a private map larger than its memory.
+        # Not copy-on-write, because a system may refuse such a map if it is larger than its memory.
         pixels = np.memmap(self.folder / PIXELS, np.uint8, mode="r")
         sizes = self.shapes.prod(axis=1)
         heights, widths, channels = self.shapes.T
@@ -64,10 +64,10 @@ class Entry:
 
 
 def open_entry(folder: Path, verify: bool = False) -> Entry | None:
-    """Open an entry; return None if there is none, or it is damaged.
+    """Open an entry; return None if it does not exist or is damaged.
 
     Args:
-        verify: compare all pixels with their checksums, instead of their number alone.
+        verify: whether to compare all pixels with their checksums, instead of only their number.
     """
     try:
         with np.load(folder / INDEX, allow_pickle=False) as index:
@@ -90,40 +90,41 @@ def obtain_entry(
     decode: Callable[[int], np.ndarray | str],
     verify: bool = False,
 ) -> Entry:
-    """Open an entry; if there is none, or it is damaged, make its images on all cores.
+    """Open an entry, or write it, on all cores, if it does not exist or is damaged.
 
-    Of several processes one makes them, the others wait for it.
+    If several processes need the same entry, one writes it and the others wait.
 
     Args:
-        folder: the entry's.
-        name: of the data set, for messages.
-        total: number of images.
-        decode: returns the pixels of a row, or why there are none; called from many threads.
+        folder: the folder of the entry.
+        name: name of the data set in messages.
+        total: number of image files.
+        decode: returns the pixels of the file with a given index, or the reason why it cannot be
+            decoded; called from many threads.
         verify: see :func:`open_entry`.
 
     Raises:
-        UsageError: the cache folder cannot be written, or its disk is full; nothing is left there.
+        UsageError: if the cache folder cannot be written; nothing is left there.
     """
     entry = open_entry(folder, verify)
     if entry is not None:
         return entry
 
-    def waiting(holder: str) -> None:
+    def say_waiting(holder: str) -> None:
         say(f"Waiting for {holder}, which decodes the images of {name!r}.")
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f".lock-{folder.name}"), waiting) as held:
-            existed = folder.exists()  # before: without locks, another may finish it just now
+        with locked(folder.with_name(f".lock-{folder.name}"), say_waiting) as has_lock:
+            existed = folder.exists()  # checked first: without locks, another process may add it
             entry = open_entry(folder, verify)
             if entry is None:
                 if existed:
                     say(f"The decoded images of {name!r} in {folder} are damaged; once more.")
                     shutil.rmtree(folder, ignore_errors=True)
-                _write(folder, held, name, total, decode)
+                _write(folder, has_lock, name, total, decode)
                 entry = open_entry(folder)
     except OSError as error:
-        reason = "its disk is full" if error.errno in _FULL else str(error)
+        reason = "its disk is full" if error.errno in _DISK_FULL else str(error)
         raise UsageError(
             f"The decoded images cannot be written to the cache folder {str(folder.parent)!r} "
             f"({reason}); set REALITY_CHECK_CACHE to a folder that is writable and has enough "
@@ -135,40 +136,40 @@ def obtain_entry(
 
 
 def _write(
-    folder: Path, held: bool, name: str, total: int, decode: Callable[[int], np.ndarray | str]
+    folder: Path, has_lock: bool, name: str, total: int, decode: Callable[[int], np.ndarray | str]
 ) -> None:
-    """Write an entry in a temporary folder, and rename it.
+    """Write an entry to a temporary folder and rename it.
 
-    The temporary folder has the machine in its name: the locks of a network's file system may hold
-    on one machine only. So what a killed process left is removed by the next one on its machine,
-    or by any after three days.
+    The name of the temporary folder contains the machine, because locks of a network file system
+    may work within one machine only. What a killed process leaves is removed by the next process on
+    its machine, or by any process after three days.
     """
     for leftover in folder.parent.glob(f"{_BUILDING}*"):
-        with contextlib.suppress(OSError):  # it has just been removed
+        with contextlib.suppress(OSError):  # another process has removed it
             if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
                 shutil.rmtree(leftover)
-    unique = "" if held else f"-{secrets.token_hex(4)}"
-    building = folder.with_name(f"{_BUILDING}{folder.name}-{socket.gethostname()}{unique}")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
+    unique = "" if has_lock else f"-{secrets.token_hex(4)}"
+    temporary = folder.with_name(f"{_BUILDING}{folder.name}-{socket.gethostname()}{unique}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
     try:
         with progress(f"Decoding the images of {name!r}", total) as advance:
-            _write_images(building, on_all_cores(decode, total), advance)
+            _write_images(temporary, on_all_cores(decode, total), advance)
         try:
-            building.rename(folder)
+            temporary.rename(folder)
         except OSError:
-            if open_entry(folder) is None:  # else, without locks, another was first
+            if open_entry(folder) is None:  # without locks, another process may have been first
                 raise
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _write_images(
-    building: Path, decoded: Iterable[np.ndarray | str], advance: Callable[[int], None]
+    temporary: Path, decoded: Iterable[np.ndarray | str], advance: Callable[[int], None]
 ) -> None:
     rows, shapes, digests = [], [], []
     broken: dict[int, str] = {}
-    with open(building / PIXELS, "wb") as pixels:
+    with open(temporary / PIXELS, "wb") as pixels:
         for row, image in enumerate(decoded):
             if isinstance(image, str):
                 broken[row] = image
@@ -180,7 +181,7 @@ def _write_images(
             advance(1)
         pixels.flush()
         os.fsync(pixels.fileno())
-    with open(building / INDEX, "wb") as index:
+    with open(temporary / INDEX, "wb") as index:
         np.savez(
             index,
             rows=np.array(rows, np.int64),

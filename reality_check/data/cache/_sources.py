@@ -1,4 +1,4 @@
-"""Bytes of image files, whether they lie in a folder or inside a ``.zip`` file."""
+"""Read image files in folders and inside ``.zip`` files."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from reality_check.data.cache._decode import image_endings
 from reality_check.utils.errors import UsageError
 
 _MISSING = (-1, -1)
-#: Hidden files, and folders of NAS, recycle bins, archives and disk checks.
+#: Names of hidden files, and of folders of NAS, recycle bins, archives and disk checks.
 _CLUTTER = re.compile(
     r"(\..*|@eadir|@tmp|@recycle|@recently-snapshot|#recycle|#snapshot|\$recycle\.bin|lost\+found"
     r"|__macosx|__pycache__|system volume information|network trash folder|temporary items)?",
     re.IGNORECASE,
 )
 #: The file that marks this tool's own output folders.
-_OUTPUT = "experiment.yaml"
+_OUTPUT_MARKER = "experiment.yaml"
 _STAT_THREADS = 16
 _STAT_CHUNK = 256
 
@@ -56,10 +56,10 @@ class Sources:
         """Return the content of a file.
 
         Raises:
-            OSError: it cannot be read from the disk.
-            Exception: what zipfile raises for a damaged member.
+            OSError: if it cannot be read from the disk.
+            Exception: of any type, from zipfile, if the member is damaged.
         """
-        archive, member = self._split(path)
+        archive, member = self._split_at_archive(path)
         if archive is None:
             with open(os.path.join(self._root, path), "rb") as file:
                 return file.read()
@@ -69,18 +69,18 @@ class Sources:
         return self._opened[archive].read(member)
 
     def stamps(self, paths: Sequence[str]) -> np.ndarray:
-        """Return numbers that change when a file does: int64, shape (N, 3); -1 if it is missing.
+        """Return numbers that change when a file does: int64, shape (N, 3), -1 for missing files.
 
-        They are size and time of change (ns), or size and CRC-32 inside a ``.zip`` file; then a
-        hash that identifies the file in this process, whatever name it is given by.
+        The first two are size and modification time in ns, or size and CRC-32 inside a ``.zip``
+        file. The third is a hash that is the same for all names of a file, in this process.
         """
         chunks = [paths[i : i + _STAT_CHUNK] for i in range(0, len(paths), _STAT_CHUNK)]
-        with ThreadPoolExecutor(_STAT_THREADS) as threads:  # waits, on a network's file system
+        with ThreadPoolExecutor(_STAT_THREADS) as threads:  # network file systems are slow
             stamps = list(threads.map(lambda chunk: [self._stamp(path) for path in chunk], chunks))
         return np.array([stamp for chunk in stamps for stamp in chunk], np.int64).reshape(-1, 3)
 
     def _stamp(self, path: str) -> tuple[int, int, int]:
-        archive, member = self._split(path)
+        archive, member = self._split_at_archive(path)
         if archive is not None:
             return (*_members(archive).get(member, _MISSING), hash((archive, member)))
         try:
@@ -89,7 +89,7 @@ class Sources:
             return (*_MISSING, -1)
         return status.st_size, status.st_mtime_ns, hash((status.st_dev, status.st_ino))
 
-    def _split(self, path: str) -> tuple[Path | None, str]:
+    def _split_at_archive(self, path: str) -> tuple[Path | None, str]:
         """Return the ``.zip`` file that a path goes through, or None, and the rest of the path."""
         if ".zip/" in path.lower():
             for match in re.finditer(r"\.zip/", path, re.IGNORECASE):
@@ -116,15 +116,17 @@ def open_zip(file: Path) -> zipfile.ZipFile:
 def images_below(root: Path) -> list[str]:
     """Return the paths of the images in the sub-folders of a folder or ``.zip`` file.
 
-    The paths, of any depth, are relative to it and in no particular order. No folder is entered
-    twice, whatever links lead to it. Hidden files, files that are no images, clutter of file
-    managers and output of this tool are left out, and a warning counts them.
+    The paths, of any depth, are relative to ``root`` and in no particular order. No folder is
+    entered twice, whatever links lead to it. Hidden files, files that are not images, clutter of
+    file managers and output of this tool are left out, and a warning counts them.
 
     Raises:
-        UsageError: a folder or the ``.zip`` file cannot be read.
+        UsageError: if a folder or the ``.zip`` file cannot be read.
     """
     names = list(_walk(root) if root.is_dir() else _members(root))
-    outputs = [name.removesuffix(_OUTPUT) for name in names if name.endswith(f"/{_OUTPUT}")]
+    outputs = [
+        name.removesuffix(_OUTPUT_MARKER) for name in names if name.endswith(f"/{_OUTPUT_MARKER}")
+    ]
     images, left_out, endings = [], Counter[str](), image_endings()
     for name in names:
         *folders, file = name.split("/")
@@ -142,7 +144,7 @@ def images_below(root: Path) -> list[str]:
         elif folders or ending in endings:
             left_out[reasons[0]] += 1
     if left_out:
-        text = ", ".join(f"{what} ({count})" for what, count in left_out.most_common())
+        text = ", ".join(f"{reason} ({count})" for reason, count in left_out.most_common())
         warnings.warn(
             f"Not read in {str(root)!r}: {textwrap.shorten(text, 300)}. Images that Pillow does "
             "not read must be converted, to PNG for example.",
@@ -152,19 +154,20 @@ def images_below(root: Path) -> list[str]:
 
 
 def is_clutter(name: str) -> bool:
-    """Whether a file or folder is hidden, or made by a system for itself."""
+    """Return whether a file or folder is hidden, or made by a system for its own use."""
     return _CLUTTER.fullmatch(name) is not None
 
 
 def _walk(root: Path) -> Iterator[str]:
-    """Yield the files of each folder once: of folders below ``root``, then of linked ones.
+    """Yield the files of each folder once, first of folders below ``root``, then of linked ones.
 
-    Folders that are not entered end with a slash: clutter, and folders that were read already.
+    Folders that are not entered are yielded with a slash at the end: clutter, and folders that were
+    read already.
     """
     seen = {_identity(folder): "a folder above it" for folder in root.resolve().parents}
     starts = [root]
-    for start in starts:  # which grows
-        for base, folders, files in os.walk(start, onerror=_refuse):
+    for start in starts:  # linked folders are appended in the loop
+        for base, folders, files in os.walk(start, onerror=_raise_unreadable):
             below = os.path.relpath(base, root).replace(os.sep, "/")
             first = seen.setdefault(_identity(base), below)
             if first != below:
@@ -182,7 +185,7 @@ def _identity(folder: str | Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _refuse(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     raise UsageError(
         f"The folder {str(error.filename)!r} cannot be read ({error.strerror}); allow that, or "
         "remove it."
@@ -190,7 +193,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _members(archive: Path) -> dict[str, tuple[int, int]]:
-    """Return size and CRC-32 of each file in a ``.zip`` file, by its name."""
+    """Return size and CRC-32 of each file in a ``.zip`` file by name, from a cache if unchanged."""
     status = archive.stat()
     return _list_members(archive, status.st_size, status.st_mtime_ns)
 

@@ -34,27 +34,27 @@ def decode_files(
     """Decode a data set, or open what was decoded before.
 
     The decoded images are kept in the cache folder (``REALITY_CHECK_CACHE``), one entry per data
-    set, size, channels and resize rule. Where a file was added, removed or changed (by size or
-    time) everything is decoded again. All cores decode; of several processes one does, the others
-    wait for it.
+    set, size, channels and resize rule. If a file was added, removed or changed (in size or
+    modification time), everything is decoded again. All cores are used. If several processes need
+    the same images, one decodes them and the others wait.
 
     Args:
         files: the data set. A path may go through a ``.zip`` file as through a folder.
-        size: short side of the decoded images in pixels; without effect for ``resize="none"``.
+        size: short side of the decoded images in pixels; ignored if ``resize="none"``.
         channels: 1 (grey) or 3 (RGB); every image is converted.
         resize: ``"short_side"`` resizes the short side to ``size`` (bilinear, antialiased, long
             side rounded down, as torchvision's ``Resize``) and keeps the whole image;
-            ``"square"`` then cuts out the centre; ``"none"`` keeps the size of the files.
+            ``"square"`` then crops the centre; ``"none"`` keeps the size of the files.
         on_broken: what to do with files that are missing or cannot be decoded: ``"error"`` names
             the first, ``"skip"`` leaves them out and lists them in :attr:`ImageSet.skipped`.
-        verify: compare images that were decoded earlier with their checksums, which reads them all;
-            where one differs, everything is decoded again.
+        verify: whether to read all images that were decoded earlier and compare them with their
+            checksums; if one differs, everything is decoded again.
 
     Returns:
         The images in the order of ``files``, memory-mapped read-only.
 
     Raises:
-        UsageError: an option is out of range, a file is broken (or, for ``"skip"``, all of a
+        UsageError: if an option is out of range, a file is broken (or, for ``"skip"``, all of a
             class) or is listed twice, or the cache folder cannot be written.
     """
     _check_options(size, channels, resize, on_broken)
@@ -73,13 +73,13 @@ def decode_files(
             return _decode(files, sources, row, size, channels, resize)
 
         entry = obtain_entry(folder, files.name, len(files), decode, verify)
-    return _image_set(files, entry, on_broken)
+    return _build_image_set(files, entry, on_broken)
 
 
 def _decode(
     files: ImageFiles, sources: Sources, row: int, size: int, channels: int, resize: Resize
 ) -> np.ndarray | str:
-    """Return the pixels of a file, or why there are none."""
+    """Return the pixels of a file, or the reason why it cannot be decoded."""
     path = files.paths[row]
     try:
         return decode_image(sources.read(path), size, channels, resize)
@@ -87,22 +87,22 @@ def _decode(
         raise
     except OSError as error:
         if error.errno is None:  # raised by Pillow, not by the system
-            return _reason(error)
+            return _describe_error(error)
         # An error of the disk, not of the image, which must not be recorded as broken.
         raise UsageError(
             f"{str(files.root / path)!r} cannot be read ({error}); fix that and try again."
         ) from error
     except Exception as error:  # zipfile and Pillow raise nearly anything for a damaged file
-        return _reason(error)
+        return _describe_error(error)
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if isinstance(error, PIL.UnidentifiedImageError):
         return "it is not an image that Pillow can read"
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
+def _build_image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
     rows = entry.rows
     skipped = tuple(
         f"{_printable(files.paths[row])}: {reason}" for row, reason in entry.broken.items()
@@ -158,7 +158,7 @@ def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:
 
 
 def _check_listed_once(files: ImageFiles, stamps: np.ndarray) -> None:
-    """Refuse a file under two names: an image would find itself, or have two classes."""
+    """Raise UsageError if a file has two names: an image would find itself, or have two classes."""
     first: dict[tuple[int, ...], int] = {}
     for row, stamp in enumerate(map(tuple, stamps.tolist())):
         if stamp[0] >= 0 and first.setdefault(stamp, row) != row:

@@ -1,4 +1,4 @@
-"""Downloads that continue after a broken connection or a kill, checked before they are used."""
+"""Download files, continuing after broken connections and kills, and check them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import say
 
-#: Connections in a row that may break without a new byte before an address is given up.
+#: After so many connections in a row without a new byte, an address is given up.
 ATTEMPTS = 5
-#: Seconds to wait before the second connection; doubled for each further one.
+#: Seconds to wait before the second of them; the time doubles for each further one.
 WAIT_SECONDS = 1.0
 _TIMEOUT_SECONDS = 60.0
 _CHUNK = 1 << 20
-_NETWORK = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
+_NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError)
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class RemoteFile:
 
     Args:
         name: the name that it is saved under.
-        urls: its addresses, tried in this order; empty where no program can fetch it.
-        checksum: ``"md5:..."`` or ``"sha256:..."`` (hex); None only where there are no addresses.
+        urls: its addresses, tried in this order; empty if it can only be downloaded in a browser.
+        checksum: ``"md5:..."`` or ``"sha256:..."`` (hex); None only if there are no addresses.
     """
 
     name: str
@@ -45,24 +45,26 @@ class RemoteFile:
 
 
 def download(remote: RemoteFile, folder: Path) -> Path:
-    """Fetch a file unless it exists; continue where an earlier call stopped.
+    """Download a file unless it exists; continue where an earlier call stopped. Return its path.
 
-    The bytes go to ``NAME.part``, which is renamed when its checksum is right. A second process
-    that wants the same file waits for the first.
+    The bytes are written to ``NAME.part``, which is renamed when its checksum is right. A second
+    process that needs the same file waits for the first.
 
     Raises:
-        UsageError: no address gives the file, its checksum is wrong, or the folder cannot take it.
+        UsageError: if no address gives the file, its checksum is wrong, or the folder cannot be
+            written.
     """
     target = folder / remote.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock, doing = folder / f".{remote.name}.lock", f"which downloads {str(target)!r}."
-        with locked(lock, lambda holder: say(f"Waiting for {holder}, {doing}")) as held:
+        lock = folder / f".{remote.name}.lock"
+        waiting = "Waiting for {}, which downloads {!r}.".format
+        with locked(lock, lambda holder: say(waiting(holder, str(target)))) as has_lock:
             if target.is_file():
                 check_file(target, remote)
             else:
-                # Without locks another process may write NAME.part.
-                part = folder / f"{remote.name}{'' if held else f'.{os.getpid()}'}.part"
+                # Without locks, another process may be writing NAME.part.
+                part = folder / f"{remote.name}{'' if has_lock else f'.{os.getpid()}'}.part"
                 _fetch(remote, part)
                 os.replace(part, target)
     except OSError as error:
@@ -75,7 +77,7 @@ def download(remote: RemoteFile, folder: Path) -> Path:
 
 
 def check_file(path: Path, remote: RemoteFile) -> None:
-    """Refuse a file that is not the published one."""
+    """Raise UsageError unless a file is the published one."""
     checksum = _checksum(path, remote)
     if checksum != remote.checksum:
         raise UsageError(
@@ -86,7 +88,7 @@ def check_file(path: Path, remote: RemoteFile) -> None:
 
 
 def _checksum(path: Path, remote: RemoteFile) -> str | None:
-    """Return the checksum of a file by the published one's algorithm; None where there is none."""
+    """Return a file's checksum by the published one's algorithm; None if none is published."""
     if remote.checksum is None:
         return None
     algorithm = remote.checksum.partition(":")[0]
@@ -102,8 +104,8 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
     failures = []
     for url in remote.urls:
         try:
-            _fetch_whole(url, part)
-        except _NETWORK as error:
+            _fetch_with_retries(url, part)
+        except _NETWORK_ERRORS as error:
             failures.append(f"{url} ({str(error) or type(error).__name__})")
             continue
         checksum = _checksum(part, remote)
@@ -118,22 +120,22 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
     )
 
 
-def _fetch_whole(url: str, part: Path) -> None:
-    """Fetch all bytes, connecting again as long as some come."""
-    failed = 0
+def _fetch_with_retries(url: str, part: Path) -> None:
+    """Fetch all bytes, connecting again as long as new ones arrive."""
+    failures = 0
     while True:
         before = size_of(part)
         try:
             return _fetch_rest(url, part, before)
-        except _NETWORK as error:
-            failed = failed + 1 if size_of(part) <= before else 1
-            if failed == ATTEMPTS or _is_final(error):
+        except _NETWORK_ERRORS as error:
+            failures = failures + 1 if size_of(part) <= before else 1
+            if failures == ATTEMPTS or _is_final(error):
                 raise
-        time.sleep(WAIT_SECONDS * 2 ** (failed - 1))
+        time.sleep(WAIT_SECONDS * 2 ** (failures - 1))
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether the server refuses, or there is no network or no such server."""
+    """Return whether a retry cannot help: the server refuses, or its name is not found."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code < 500 and error.code not in (408, 429)
     return isinstance(getattr(error, "reason", None), socket.gaierror)
@@ -147,19 +149,19 @@ def _fetch_rest(url: str, part: Path, start: int) -> None:
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and start:  # nothing follows: the checksum says whether it is whole
+        if error.code == 416 and start:  # no bytes follow; the checksum is compared later
             return
         raise
     with response:
-        start = start if response.status == 206 else 0  # some servers begin again
+        start = start if response.status == 206 else 0  # some servers send the whole file again
         length = response.headers.get("Content-Length")
         total = start + int(length or 0)
         name, host = part.name.removesuffix(".part"), urllib.parse.urlsplit(url).hostname
-        what = f"Downloading {name} ({format_bytes(total) if length else 'size unknown'})"
-        say(f"{what} from {host}")
+        description = f"Downloading {name} ({format_bytes(total) if length else 'size unknown'})"
+        say(f"{description} from {host}")
         with (
             open(part, "ab" if start else "wb") as file,
-            byte_progress(what, total, start) as advance,
+            byte_progress(description, total, start) as advance,
         ):
             while chunk := _read(response):
                 file.write(chunk)
@@ -171,5 +173,5 @@ def _fetch_rest(url: str, part: Path, start: int) -> None:
 def _read(response: Any) -> bytes:
     try:
         return bytes(response.read(_CHUNK))
-    except OSError as error:  # the network's, not the disk's
+    except OSError as error:  # an error of the network, not of the disk
         raise ConnectionError(str(error)) from error

@@ -1,9 +1,9 @@
 """The characters that may become classes: the table is the definition of the data set.
 
-Each stands in at least 12 of matplotlib's faces and is no accented letter. Of characters whose
-drawings correlate by 0.8 or more in any of six faces, once scaled to one size, only one is here:
-Latin A, Greek Alpha and Cyrillic A are one shape. Scripts are mixed in proportion, so that every
-stretch of the table (each half, each fold) holds all of them.
+Each is in at least 12 of matplotlib's faces and is not an accented letter. Of characters whose
+drawings, scaled to one size, correlate by 0.8 or more in any of six faces, the table contains only
+one: Latin A, Greek Alpha and Cyrillic A have one shape. Scripts are mixed in proportion, so that
+every stretch of the table (each half, each fold) contains all of them.
 """
 
 _TABLE = """

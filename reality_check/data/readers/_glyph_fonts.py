@@ -1,4 +1,4 @@
-"""The fonts that ship inside matplotlib, and the shapes of their characters."""
+"""Draw characters with the fonts that ship inside matplotlib."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.ft2font import FT2Font
 from PIL import ImageFont
 
-#: The text faces: each holds upright or slanted letters of several scripts.
+#: The text faces: each has upright or slanted letters of several scripts.
 TEXT_FACES = (
     "DejaVuSans",
     "DejaVuSans-Bold",
@@ -31,12 +31,12 @@ TEXT_FACES = (
     "STIXGeneralBolIta",
 )
 
-#: TeX's faces that all supported matplotlibs have: their other code points hold other characters
-#: than Unicode says.
+#: The TeX faces in all supported versions of matplotlib. Only their letters and digits are at the
+#: code points of Unicode.
 _TEX_FACES = ("cmb10", "cmr10", "cmss10", "cmtt10")
 _TEX_CHARACTERS = frozenset(map(ord, string.ascii_letters + string.digits))
 
-_UNMAPPED = "\U0010fffe"  # no font has it: drawing it shows the font's box for missing characters
+_UNMAPPED = "\U0010fffe"  # in no font, so it is drawn as the font's box for missing characters
 
 
 def font_folder() -> Path:
@@ -52,19 +52,19 @@ def characters(face: str) -> frozenset[int]:
 
 
 def faces_of(code: int) -> list[str]:
-    """Return all faces that map the code point, in a fixed order."""
+    """Return all faces that have the character, in a fixed order."""
     return [face for face in (*TEXT_FACES, *_TEX_FACES) if code in characters(face)]
 
 
 def draw(code: int, face: str, pixels: int) -> np.ndarray | None:
-    """Draw one character, at so many pixels per em.
+    """Draw one character at ``pixels`` per em.
 
     Returns:
-        uint8 coverage (0 paper, 255 ink) cut to the ink's bounding box; None where the face draws
-        nothing, or its box for missing characters.
+        Coverage, uint8 (0 is paper, 255 is ink), cut to the bounding box of the ink; None if the
+        face draws nothing, or its box for missing characters.
     """
-    shape = _mask(_font(face, pixels), chr(code))
-    missing = _missing(face, pixels)
+    shape = _draw_mask(_font(face, pixels), chr(code))
+    missing = _missing_box(face, pixels)
     if shape is None or (missing is not None and np.array_equal(shape, missing)):
         return None
     return shape
@@ -77,11 +77,11 @@ def _font(face: str, pixels: int) -> ImageFont.FreeTypeFont:
 
 
 @functools.lru_cache(maxsize=64)
-def _missing(face: str, pixels: int) -> np.ndarray | None:
-    return _mask(_font(face, pixels), _UNMAPPED)
+def _missing_box(face: str, pixels: int) -> np.ndarray | None:
+    return _draw_mask(_font(face, pixels), _UNMAPPED)
 
 
-def _mask(font: ImageFont.FreeTypeFont, text: str) -> np.ndarray | None:
+def _draw_mask(font: ImageFont.FreeTypeFont, text: str) -> np.ndarray | None:
     mask = font.getmask(text, mode="L")
     box = mask.getbbox()
     if box is None:

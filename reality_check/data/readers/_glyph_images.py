@@ -1,7 +1,7 @@
-"""Images of one character: its faces, bent, thickened, blurred and printed on grey paper.
+"""Draw images of one character: its faces, bent, thickened, blurred and printed on grey paper.
 
-Positions are computed in float64 and rounded to 1/64 pixel, all pixel values in integers, so that
-the same random numbers give the same bytes on every machine.
+Positions are computed in float64 and rounded to 1/64 pixel; pixel values are integers. So the
+same random numbers give the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from scipy import ndimage
 
 from reality_check.data.readers._glyph_fonts import draw, faces_of
 
-_OVERSAMPLING = 2  # drawn with this many points per pixel and axis, then averaged
+_OVERSAMPLING = 2  # points per pixel and axis, which are then averaged
 _FRACTION = 64  # positions are rounded to this part of a pixel
-_PLUS = ndimage.generate_binary_structure(2, 1)[None]  # of 3 x 3 pixels
-_KNOTS = 5  # the random displacement field has this many knots per axis
+_PLUS = ndimage.generate_binary_structure(2, 1)[None]  # a plus of 3 x 3 pixels
+_KNOTS = 5  # knots per axis of the random displacement field
 
-# How far each image is from its font's drawing. Lengths are fractions of half the image's side.
+# How far an image may differ from its font's drawing. Lengths are fractions of half its side.
 _RADIUS = (0.58, 0.88)  # half of the ink's longer side
 _ANGLE = 0.17  # radians
 _SHEAR = 0.17
@@ -31,8 +31,8 @@ _NOISE = 40  # largest noise amplitude in grey levels
 def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     """Draw different images of one character: uint8 (count, size, size), dark ink on light paper.
 
-    They alternate between all faces that have the character. The random numbers depend on the seed
-    and the character alone.
+    The images alternate between all faces that have the character. The random numbers depend on the
+    seed and the character only.
     """
     random = np.random.default_rng([seed, code])
     inks = [draw(code, face, 2 * size) for face in faces_of(code)]
@@ -40,11 +40,11 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]
-    masters = _weigh(_stack([inks[i] for i in order]), random.integers(-1, 3, count))
+    masters = _change_weight(_stack([inks[i] for i in order]), random.integers(-1, 3, count))
     extents = np.array([max(inks[i].shape) / 2 for i in order])
-    x, y = _positions(count, size * _OVERSAMPLING, extents, random)
+    x, y = _draw_positions(count, size * _OVERSAMPLING, extents, random)
     coverage = _average(_sample(masters, x, y), _OVERSAMPLING)
-    return _print(_blur(coverage, random.integers(0, 3, count)), random)
+    return _print_on_paper(_blur(coverage, random.integers(0, 3, count)), random)
 
 
 def _stack(inks: list[np.ndarray]) -> np.ndarray:
@@ -57,51 +57,52 @@ def _stack(inks: list[np.ndarray]) -> np.ndarray:
     return canvas
 
 
-def _weigh(masters: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Thin (-1) or thicken (1, 2) strokes; drawings that would lose most of their ink stay."""
+def _change_weight(masters: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Thin (-1) or thicken (1, 2) strokes, unless a drawing would lose most of its ink."""
     thicker = masters.copy()
     for times in (1, 2):
         rows = np.flatnonzero(weights >= times)
-        thicker[rows] = _spread(thicker[rows])
+        thicker[rows] = _dilate(thicker[rows])
     rows = np.flatnonzero(weights < 0)
-    thinner = 255 - _spread(255 - masters[rows])
+    thinner = 255 - _dilate(255 - masters[rows])
     ink = masters[rows].sum(axis=(1, 2), dtype=np.int64)
-    enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
-    thicker[rows[enough]] = thinner[enough]
+    has_enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
+    thicker[rows[has_enough]] = thinner[has_enough]
     return thicker
 
 
-def _spread(pages: np.ndarray) -> np.ndarray:
-    """Grey dilation with a plus of 3 x 3 pixels."""
+def _dilate(pages: np.ndarray) -> np.ndarray:
+    """Dilate grey values with a plus of 3 x 3 pixels."""
     return ndimage.grey_dilation(pages, footprint=_PLUS)
 
 
-def _positions(
+def _draw_positions(
     count: int, points: int, extents: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the maps from image points to the drawings: x and y, each (count, points, points).
+    """Draw random positions in the drawings for all points of the images.
 
-    They are pixels of the drawing relative to its centre.
+    Returns:
+        x and y, each (count, points, points), in pixels of the drawing relative to its centre.
     """
     axis = (np.arange(points) + 0.5) * (2 / points) - 1
-    bend = _BEND * _symmetric(random, (2, count, _KNOTS, _KNOTS))
+    bend = _BEND * _draw_symmetric(random, (2, count, _KNOTS, _KNOTS))
     splines = _splines(axis)
     moved_x, moved_y = splines @ bend @ splines.T
-    shift = _SHIFT * _symmetric(random, (2, count, 1, 1))
+    shift = _SHIFT * _draw_symmetric(random, (2, count, 1, 1))
     moved_x += axis[None, None, :] - shift[0]
     moved_y += axis[None, :, None] - shift[1]
-    a, b, c, d = _linear_maps(count, random)
+    a, b, c, d = _draw_linear_maps(count, random)
     radius = _RADIUS[0] + (_RADIUS[1] - _RADIUS[0]) * random.random((count, 1, 1))
     zoom = extents[:, None, None] / radius
     return zoom * (a * moved_x + b * moved_y), zoom * (c * moved_x + d * moved_y)
 
 
-def _linear_maps(count: int, random: np.random.Generator) -> np.ndarray:
-    """Draw rotation, shear and stretch: the entries of (count, 1, 1) 2 x 2 matrices, row by row."""
+def _draw_linear_maps(count: int, random: np.random.Generator) -> np.ndarray:
+    """Draw rotations, shears and stretches as the four entries (count, 1, 1) of 2 x 2 matrices."""
     shape = (count, 1, 1)
-    angle = _ANGLE * _symmetric(random, shape)
-    shear = _SHEAR * _symmetric(random, shape)
-    stretch = np.exp(_STRETCH * _symmetric(random, shape))
+    angle = _ANGLE * _draw_symmetric(random, shape)
+    shear = _SHEAR * _draw_symmetric(random, shape)
+    stretch = np.exp(_STRETCH * _draw_symmetric(random, shape))
     cos, sin = np.cos(angle), np.sin(angle)
     return np.stack(
         [
@@ -113,12 +114,12 @@ def _linear_maps(count: int, random: np.random.Generator) -> np.ndarray:
     )
 
 
-def _symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def _draw_symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 2 * random.random(shape) - 1
 
 
 def _splines(axis: np.ndarray) -> np.ndarray:
-    """Cubic B-splines of knots spread evenly over -1..1, at the points: (points, _KNOTS)."""
+    """Return cubic B-splines of knots spread evenly over -1..1 at the points: (points, _KNOTS)."""
     knots = np.linspace(-1, 1, _KNOTS)
     distance = np.abs(axis[:, None] - knots) * (_KNOTS - 1) / 2
     near = 2 / 3 - distance**2 + distance**3 / 2
@@ -129,8 +130,8 @@ def _splines(axis: np.ndarray) -> np.ndarray:
 def _sample(masters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Interpolate drawings (M, S, S) at positions (M, P, P) relative to their centres."""
     side = masters.shape[1]
-    column, right = _split(x, side)
-    row, below = _split(y, side)
+    column, right = _split_position(x, side)
+    row, below = _split_position(y, side)
     flat = masters.ravel()
     start = np.arange(len(masters), dtype=np.int32)[:, None, None] * (side * side)
     index = start + row * side + column
@@ -139,8 +140,8 @@ def _sample(masters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return (top * (_FRACTION - below) + bottom * below) // (_FRACTION * _FRACTION)
 
 
-def _split(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Split positions into the pixel before them and the part of the way to the next one."""
+def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split positions into the pixel before them and the fraction of the way to the next one."""
     fine = np.rint((position + (side - 1) / 2) * _FRACTION)
     fine = np.clip(fine, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
     return fine // _FRACTION, fine % _FRACTION
@@ -152,7 +153,7 @@ def _average(fine: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _blur(coverage: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Blur each image with the kernel 1-2-1 along both axes, as often as ``passes`` says."""
+    """Blur each image ``passes`` times with the kernel 1-2-1 along both axes."""
     blurred = coverage.copy()
     for number in range(1, int(passes.max(initial=0)) + 1):
         rows = passes >= number
@@ -162,8 +163,8 @@ def _blur(coverage: np.ndarray, passes: np.ndarray) -> np.ndarray:
     return blurred
 
 
-def _print(coverage: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Turn coverage 0..255 into grey ink on grey paper with noise of each image's own strength."""
+def _print_on_paper(coverage: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Turn coverage 0..255 into grey ink on grey paper, with noise of random strength per image."""
     shape = (len(coverage), 1, 1)
     ink, paper = random.integers(*_INK, shape), random.integers(*_PAPER, shape)
     strength = random.integers(0, _NOISE + 1, shape)

@@ -1,4 +1,4 @@
-"""Read the list files of published data sets, and assemble the data set."""
+"""Read the list files of published data sets, and assemble data sets from them."""
 
 from __future__ import annotations
 
@@ -37,29 +37,31 @@ class Line(NamedTuple):
         return f"Line {self.number} of {str(self.file)!r}"
 
 
-def read_lines(file: Path, fields: Sequence[str], wide: int = -1, skip: int = 0) -> Iterator[Line]:
+def read_lines(
+    file: Path, fields: Sequence[str], spaced: int = -1, skip: int = 0
+) -> Iterator[Line]:
     """Read a list file whose fields are separated by blanks.
 
-    Line ends of any system, a byte order mark and empty lines do no harm; file names that are not
+    Line ends of any system, a byte order mark and empty lines are accepted; file names that are not
     UTF-8 are kept as they are.
 
     Args:
-        fields: what each line holds.
-        wide: index of the one field that may hold blanks itself, first or last.
-        skip: number of lines before the first.
+        fields: names of the fields of a line.
+        spaced: index, first or last, of the one field that may contain blanks.
+        skip: number of lines to skip at the beginning.
 
     Raises:
-        UsageError: the file cannot be read or a line has too few fields.
+        UsageError: if the file cannot be read or a line has too few fields.
     """
-    blanks = len(fields) - 1
+    separators = len(fields) - 1
     try:
         with open(file, encoding="utf-8-sig", errors="surrogateescape") as lines:
             for number, line in enumerate(lines, start=1):
                 text = line.strip()
                 if number <= skip or not text:
                     continue
-                split = text.rsplit if wide == 0 else text.split
-                parts = [part.strip() for part in split(maxsplit=blanks)]
+                split = text.rsplit if spaced == 0 else text.split
+                parts = [part.strip() for part in split(maxsplit=separators)]
                 if len(parts) != len(fields):
                     raise UsageError(
                         f"Line {number} of {str(file)!r} is {text!r}, but it must hold "
@@ -76,29 +78,29 @@ def assemble(
     paths: Sequence[str],
     class_ids: Sequence[Id],
     class_name: Callable[[Id], str],
-    tested: Sequence[bool],
+    is_test: Sequence[bool],
     queries: Sequence[bool] | None = None,
 ) -> ImageFiles:
     """Assemble a data set from the content of its lists.
 
     Args:
-        paths: one per image, in the data set's own order.
-        class_ids: official class of each image; a label is the rank of its class.
-        class_name: name of a class.
-        tested: which images are those of the official test.
-        queries: which images are the queries of the official test.
+        paths: path of each image, in the data set's own order.
+        class_ids: official class of each image; labels are their ranks.
+        class_name: returns the name of a class.
+        is_test: whether each image belongs to the official test.
+        queries: whether each image is a query of the official test; None if all are.
 
     Raises:
-        UsageError: there is no image, or a class has images in the test and others.
+        UsageError: if there is no image, or a class has both test images and others.
     """
     if not paths:
         raise UsageError(f"The lists in {str(root)!r} name no image; restore them.")
     ids, labels = np.unique(np.array(class_ids), return_inverse=True)
     classes: list[Id] = ids.tolist()
-    names = [class_name(value) for value in classes]
+    names = [class_name(class_id) for class_id in classes]
     if len(set(names)) < len(names):
-        names = [f"{text} ({value})" for text, value in zip(names, classes, strict=True)]
-    test = tested_labels(np.array(class_ids), np.array(tested), str(root))
+        names = [f"{text} ({class_id})" for text, class_id in zip(names, classes, strict=True)]
+    test = tested_labels(np.array(class_ids), np.array(is_test), str(root))
     return ImageFiles(
         name,
         root,

@@ -1,4 +1,4 @@
-"""Published data sets: find, download and unpack one, and check that it is complete."""
+"""Find, download and unpack a published data set, and check that it is complete."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class PublishedDataset:
 
     Args:
         title: its name in messages.
-        experiment: an experiment that uses it, and ``folder``, how its folder is mostly called: for
-            the command that messages show.
-        layouts: the genuine layouts, the preferred one first: the paths that must be in the root
-            folder, each with its alternatives as ``"a|b"``.
-        archives: the archives it comes in, with their paths below the root folder.
-        source: what to download from where, as the words after "download".
-        counts: what is counted (see :func:`count`), with the published numbers.
-        list_root: lists the images of a root folder that has all of a layout.
-        stays_packed: whether the archives are read as they are.
+        experiment: name of an experiment that uses it, for the command that messages show.
+        folder: usual name of its folder, for the same command.
+        layouts: the genuine layouts, the preferred one first. A layout is the paths that must exist
+            in the root folder, each with its alternatives as ``"a|b"``.
+        archives: its archives, with their paths below the root folder.
+        source: what to download and from where, as words after "download".
+        counts: published numbers, by the keys of :func:`count`.
+        list_root: lists the images of a root folder that is complete by one of the layouts.
+        stays_packed: whether images are read from the archives without unpacking them.
     """
 
     title: str
@@ -55,11 +55,12 @@ class PublishedDataset:
         Args:
             path: the root folder, its parent or an archive in it, which is unpacked; ``~`` and
                 ``${VAR}`` are expanded.
-            download: fetch what is missing into ``path``, where that is possible.
-            check_counts: refuse all but the published numbers of classes and images.
+            download: whether to download what is missing into ``path``, if that is possible.
+            check_counts: whether to refuse other numbers of classes and images than the published
+                ones.
 
         Raises:
-            UsageError: the data set is missing, incomplete, or its lists are damaged.
+            UsageError: if the data set is missing or incomplete, or its lists are damaged.
         """
         root = locate(path, self, download)
         files = self.list_root(root)
@@ -68,19 +69,19 @@ class PublishedDataset:
         return files
 
     def read(self, config: Any) -> ImageFiles:
-        """List the images that the YAML of a data set names."""
+        """List the images of the data set that a YAML describes."""
         return self.list_files(config.path, getattr(config, "download", False), config.check_counts)
 
 
 def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -> Path:
-    """Return the root folder of a data set; unpack and download its archives if need be.
+    """Return the root folder of a data set; download and unpack its archives if necessary.
 
     Args:
         path: the root folder, its parent or an archive in it; ``~`` and ``${VAR}`` are expanded.
-        fetch: download what is missing, where that is possible.
+        fetch: whether to download what is missing, if that is possible.
 
     Raises:
-        UsageError: it is missing (with what to download, and into which folder), or its
+        UsageError: if it is missing (the message says what to download into which folder), or its
             archive cannot be unpacked.
     """
     try:
@@ -89,21 +90,21 @@ def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -
         raise UsageError(f"{error} {_advice(None, published)}") from None
     if folder.is_file():
         folder = folder.parent
-    root = _find(folder, published)
+    root = _find_root(folder, published)
     if root is None and (fetch or any((folder / a.name).is_file() for a in published.archives)):
         root = _obtain(folder, published, fetch)
     if root is None:
-        raise UsageError(f"{_what_is_missing(folder, published)} {_advice(folder, published)}")
+        raise UsageError(f"{_describe_missing(folder, published)} {_advice(folder, published)}")
     return root
 
 
 def first_existing(root: Path, alternatives: str) -> str | None:
-    """Return the first of ``"a|b"`` that exists below ``root``."""
+    """Return the first of the alternatives ``"a|b"`` that exists below ``root``, or None."""
     return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
 
 
 def count(files: ImageFiles) -> dict[str, int]:
-    """Return the numbers of classes and of images, and of those of each part."""
+    """Return the numbers of classes and images, in total and of each part."""
     tested = files.test_classes or ()
     in_test = int(np.isin(files.labels, tested).sum())
     queries = 0 if files.queries is None else int(files.queries.sum())
@@ -119,29 +120,29 @@ def count(files: ImageFiles) -> dict[str, int]:
 
 
 def compare_counts(files: ImageFiles, published: PublishedDataset) -> None:
-    """Refuse a data set whose numbers differ from the published ones."""
+    """Raise UsageError if the numbers of a data set differ from the published ones."""
     counts = count(files)
     wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
         raise UsageError(
-            f"{published.title} in {str(files.root)!r} has {_listed(counts, wrong)}, but "
-            f"{_listed(published.counts, wrong)} are published: it is incomplete or another "
+            f"{published.title} in {str(files.root)!r} has {_format_counts(counts, wrong)}, but "
+            f"{_format_counts(published.counts, wrong)} are published: it is incomplete or another "
             "version. Download and unpack it again, or, if it is meant to be a part of it, write "
             "dataset.check_counts=false."
         )
 
 
-def _listed(counts: dict[str, int], names: list[str]) -> str:
+def _format_counts(counts: dict[str, int], names: list[str]) -> str:
     return ", ".join(f"{counts[name]:,} {name}" for name in names)
 
 
-def _find(folder: Path, published: PublishedDataset) -> Path | None:
-    """Return the folder, or one in it, that has all files of a layout."""
+def _find_root(folder: Path, published: PublishedDataset) -> Path | None:
+    """Return the folder, or a folder in it, that has all paths of a layout; None if none has."""
     for candidates in ([folder], _folders_in(folder)):
         complete = [
             candidate
             for candidate in candidates
-            if any(not _missing(candidate, layout) for layout in published.layouts)
+            if any(not _missing_paths(candidate, layout) for layout in published.layouts)
         ]
         if len(complete) > 1:
             raise UsageError(
@@ -161,32 +162,34 @@ def _folders_in(folder: Path) -> list[Path]:
     return [entry for entry in entries if os.path.isdir(entry) and not entry.name.startswith(".")]
 
 
-def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
+def _missing_paths(root: Path, layout: tuple[str, ...]) -> list[str]:
     return [paths.split("|")[0] for paths in layout if first_existing(root, paths) is None]
 
 
 def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | None:
-    """Download archives, if ``fetch``, and unpack them until the data set is complete.
+    """Download (if ``fetch``) and unpack archives until the data set is complete.
 
     Returns:
-        The root of the data set; ``None`` if it is still incomplete.
+        The root folder of the data set; None if it is still incomplete.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / ".unpacking.lock"
         waiting = "Waiting for {}, which unpacks an archive in {!r}.".format
         with locked(lock, lambda holder: say(waiting(holder, str(folder)))):
-            root = _find(folder, published)  # the previous holder of the lock may have unpacked it
+            root = _find_root(
+                folder, published
+            )  # the previous holder of the lock may have unpacked it
             for archive in published.archives if root is None else ():
                 if fetch and archive.urls:
                     download(archive, folder)
                 file = folder / archive.name
                 if published.stays_packed or not file.is_file():
                     pass
-                elif archive.checksum is not None or _may_hold(file, published):
+                elif archive.checksum is not None or _looks_like(file, published):
                     check_file(file, archive)
                     unpack(file, file.parent)
-                root = _find(folder, published)
+                root = _find_root(folder, published)
                 if root is not None:
                     break
             return root
@@ -197,28 +200,30 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
         ) from error
 
 
-def _may_hold(file: Path, published: PublishedDataset) -> bool:
-    """Whether an archive looks like one of the data set, not only by its name."""
+def _looks_like(file: Path, published: PublishedDataset) -> bool:
+    """Return whether the content of an archive, not only its name, looks like the data set's."""
     if not zipfile.is_zipfile(file):
         return True
-    wanted = tuple(path for layout in published.layouts for a in layout for path in a.split("|"))
+    expected = tuple(path for layout in published.layouts for a in layout for path in a.split("|"))
     with zipfile.ZipFile(file) as content:
         names = content.namelist()
-    return any(part.startswith(wanted) for name in names for part in (name, name.partition("/")[2]))
+    return any(
+        part.startswith(expected) for name in names for part in (name, name.partition("/")[2])
+    )
 
 
-def _what_is_missing(folder: Path, published: PublishedDataset) -> str:
+def _describe_missing(folder: Path, published: PublishedDataset) -> str:
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
     incomplete = [
         (len(missing) - len(layout), candidate, missing)
         for candidate in (folder, *_folders_in(folder))
         for layout in published.layouts
-        if len(missing := _missing(candidate, layout)) < len(layout)
+        if len(missing := _missing_paths(candidate, layout)) < len(layout)
     ]
     if not incomplete:
         return f"The folder {str(folder)!r} does not hold {published.title}."
-    _, root, missing = min(incomplete, key=lambda entry: entry[0])  # which has most
+    _, root, missing = min(incomplete, key=lambda entry: entry[0])  # the most complete one
     return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
 
 

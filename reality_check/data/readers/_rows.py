@@ -1,4 +1,4 @@
-"""Select the rows of a file that are read, and the classes that its own split tests on."""
+"""Select rows of a file, and find the test classes of its own split."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Wanted values by the name of an array with one integer or text for each row.
+#: Names of arrays with one integer or text per row, and the value or values that select rows.
 Marks = Mapping[str, int | Sequence[int]]
 
 
 def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) -> np.ndarray:
-    """Return the rows, of ``count``, in which each named array has one of its wanted values.
+    """Return the rows, of ``count``, in which each array of ``marks`` has one of its values.
 
     Raises:
-        UsageError: there is no such array, it does not fit, or no row has the values.
+        UsageError: if an array does not exist or does not fit, or no row has the values.
     """
     keep = np.ones(count, dtype=bool)
     for key, wanted in marks.items():
@@ -42,16 +42,16 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) 
     return np.flatnonzero(keep)
 
 
-def tested_labels(labels: np.ndarray, tested: np.ndarray, source: str) -> np.ndarray:
-    """Return the labels of the samples that are tested, each once.
+def tested_labels(labels: np.ndarray, is_test: np.ndarray, source: str) -> np.ndarray:
+    """Return the distinct labels of the test samples.
 
     Raises:
-        UsageError: a class has other samples too.
+        UsageError: if a class has both test samples and others.
     """
-    shared = np.intersect1d(labels[tested], labels[~tested])
+    shared = np.intersect1d(labels[is_test], labels[~is_test])
     if shared.size:
         raise UsageError(
             f"The class {str(shared[0])!r} of {source!r} has samples in the test and others "
             f"({shared.size} such classes); take all samples of a class or none."
         )
-    return np.unique(labels[tested])
+    return np.unique(labels[is_test])

@@ -38,10 +38,10 @@ class _Cars(NamedTuple):
 
 
 def _list_root(root: Path) -> ImageFiles:
-    """List the images; a label is an official class, 1..196, less 1.
+    """List the images. Labels are the official class numbers, 1 to 196, minus 1.
 
-    The order of the images differs from layout to layout. The classes 99..196 are the test classes
-    (not the layouts' train and test images, which share their classes).
+    The order of the images depends on the layout. The test classes are the classes 99 to 196; the
+    train and test images of a layout are not used as a split, because they share their classes.
     """
     cars = next(
         read_layout(root)
@@ -60,13 +60,13 @@ def _list_root(root: Path) -> ImageFiles:
         cars.paths,
         cars.classes,
         lambda number: cars.names[number - 1],
-        tested=[number >= _FIRST_TEST_CLASS for number in cars.classes],
+        is_test=[number >= _FIRST_TEST_CLASS for number in cars.classes],
     )
 
 
 def _read_original(root: Path) -> _Cars:
     file = root / "cars_annos.mat"
-    paths, classes = _columns(file, "relative_im_path")
+    paths, classes = _read_annotations(file, "relative_im_path")
     return _Cars(paths, classes, [str(name) for name in _load_mat(file, "class_names")])
 
 
@@ -77,7 +77,7 @@ def _read_devkit(root: Path) -> _Cars:
     paths: list[str] = []
     classes: list[int] = []
     for list_file, folder in ((train, train_images), (test, test_images)):
-        names, numbers = _columns(root / list_file, "fname")
+        names, numbers = _read_annotations(root / list_file, "fname")
         paths += [f"{folder}/{name}" for name in names]
         classes += numbers
     return _Cars(paths, classes, [str(name) for name in _load_mat(root / meta, "class_names")])
@@ -103,29 +103,29 @@ def _read_by_class(root: Path) -> _Cars:
 
 
 def _load_mat(file: Path, variable: str) -> Any:
-    """Return an array of a MATLAB file, (N,)."""
+    """Return a variable of a MATLAB file as an array (N,)."""
     from scipy.io import loadmat
 
     try:
         return np.atleast_1d(loadmat(file, squeeze_me=True, variable_names=[variable])[variable])
-    except Exception as error:  # damaged files raise nearly anything there
+    except Exception as error:  # scipy raises nearly anything for a damaged file
         raise UsageError(
             f"{str(file)!r} cannot be read as a MATLAB file of Cars196 ({error}); restore it from "
             "its archive."
         ) from error
 
 
-def _columns(file: Path, path: str) -> tuple[list[str], list[int]]:
-    """Return the paths and classes of the annotations."""
+def _read_annotations(file: Path, path_field: str) -> tuple[list[str], list[int]]:
+    """Return the paths and the classes of the annotations."""
     table = _load_mat(file, "annotations")
-    missing = [name for name in (path, "class") if name not in (table.dtype.names or ())]
+    missing = [name for name in (path_field, "class") if name not in (table.dtype.names or ())]
     if missing:
         hint = " (cars_test_annos.mat has no classes; cars_test_annos_withlabels.mat has them)"
         raise UsageError(
             f"The annotations of {str(file)!r} have no {missing[0]!r}{hint}; take the file of that "
             "name from Cars196."
         )
-    return [str(text) for text in table[path]], [int(number) for number in table["class"]]
+    return [str(text) for text in table[path_field]], [int(number) for number in table["class"]]
 
 
 _LAYOUTS = {_ORIGINAL: _read_original, _DEVKIT: _read_devkit, _BY_CLASS: _read_by_class}
@@ -140,7 +140,7 @@ CARS196 = PublishedDataset(
         RemoteFile("cars_train.tgz", (), "md5:065e5b463ae28d29e77c1b4b166cfe61"),
         RemoteFile("cars_test.tgz", (), "md5:4ce7ebf6a94d07f1952d94dd34c4d501"),
         RemoteFile("stanford-car-dataset-by-classes-folder.zip"),
-        RemoteFile("archive.zip"),  # what a browser calls it
+        RemoteFile("archive.zip"),  # the name that a browser saves it under
     ),
     source=(
         "the archive (2 GB) of "

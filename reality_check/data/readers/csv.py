@@ -1,4 +1,4 @@
-"""Reader of CSV lists: one line per image, with its path, its class and perhaps its part."""
+"""Reader of CSV lists: one line per image, with its path, its class and perhaps its split."""
 
 from __future__ import annotations
 
@@ -26,41 +26,41 @@ class _Line(NamedTuple):
 
 
 def read(config: Any) -> ImageFiles:
-    """List the images of the file that a YAML names."""
+    """List the images of the CSV file that a YAML names."""
     return list_csv(config.path)
 
 
 def list_csv(path: str | Path) -> ImageFiles:
     """List the images that a CSV file names.
 
-    Its first line names the columns, ``path,label`` or ``path,label,split``; further columns are
-    ignored. Paths are relative to the file's folder and may go through a ``.zip`` file as through a
-    folder. The split is ``train``, ``test``, or, for a test whose queries are searched in a gallery
-    of other images, ``query`` and ``gallery`` instead of ``test``.
+    Its first line names the columns, ``path,label`` or ``path,label,split``; other columns are
+    ignored. Paths are relative to the file's folder and may go through a ``.zip`` file as if it
+    were a folder. The split is ``train`` or ``test``; if the queries of the test are searched in a
+    gallery of other images, it is ``query`` or ``gallery`` instead of ``test``.
 
     Args:
         path: the CSV file (UTF-8); ``~`` and ``${VAR}`` are expanded.
 
     Returns:
         The images in the file's order. The classes are sorted, as numbers if all labels are whole
-        numbers, else as text. With a split, the classes that are not for training are the test
+        numbers, else as text. With a split, the classes that are not in training are the test
         classes.
 
     Raises:
-        UsageError: the file or one of its lines cannot be used.
+        UsageError: if the file or one of its lines cannot be used.
     """
     file = expand_path(path)
     lines = _read(file)
     labels = {line.label for line in lines}
-    numbers = all(label.isascii() and label.isdigit() for label in labels)
-    names = tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
-    rank = {name: label for label, name in enumerate(names)}
-    test_classes, queries = _official_test(file, lines, rank)
+    all_numbers = all(label.isascii() and label.isdigit() for label in labels)
+    names = tuple(sorted(labels, key=lambda label: (int(label) if all_numbers else 0, label)))
+    label_of = {name: label for label, name in enumerate(names)}
+    test_classes, queries = _official_test(file, lines, label_of)
     return ImageFiles(
         file.stem,
         file.parent,
         tuple(line.path for line in lines),
-        np.array([rank[line.label] for line in lines], np.int64),
+        np.array([label_of[line.label] for line in lines], np.int64),
         names,
         test_classes,
         queries,
@@ -85,10 +85,10 @@ def _read(file: Path) -> list[_Line]:
 
 def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
     columns = [name.strip() for name in reader.fieldnames or ()]
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
+    repeated = sorted({name for name in columns if columns.count(name) > 1})
+    if repeated:
         raise UsageError(
-            f"The first line of {str(file)!r} names the column {twice[0]!r} twice; rename or "
+            f"The first line of {str(file)!r} names the column {repeated[0]!r} twice; rename or "
             "remove one."
         )
     for name in ("path", "label"):
@@ -100,41 +100,43 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
             )
     reader.fieldnames = columns
     for row in reader:
-        where = f"Line {reader.line_num} of {str(file)!r}"
+        location = f"Line {reader.line_num} of {str(file)!r}"
         if None in row or None in row.values():
             raise UsageError(
-                f"{where} has not {len(columns)} columns as the first line has; put texts with "
+                f"{location} has not {len(columns)} columns as the first line has; put texts with "
                 'commas in them between double quotes (").'
             )
         path, label, split = ((row.get(name) or "").strip() for name in _COLUMNS)
         if not path or not label:
-            raise UsageError(f"{where} has no path or no label; fill it in or remove the line.")
-        _check_path(where, path)
+            raise UsageError(f"{location} has no path or no label; fill it in or remove the line.")
+        _check_path(location, path)
         if "split" in columns and split not in _SPLITS:
             raise UsageError(
-                f"{where} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
+                f"{location} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
                 f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
             )
         yield _Line(path, label, split)
 
 
-def _check_path(where: str, path: str) -> None:
+def _check_path(location: str, path: str) -> None:
     if Path(path).is_absolute() or ".." in path.replace("\\", "/").split("/"):
         raise UsageError(
-            f"{where} has the path {path!r}, but paths must be relative to the CSV file's folder "
-            "and stay inside it; move the CSV file or the images."
+            f"{location} has the path {path!r}, but paths must be relative to the CSV file's "
+            "folder and stay inside it; move the CSV file or the images."
         )
 
 
 def _official_test(
-    file: Path, lines: list[_Line], rank: dict[str, int]
+    file: Path, lines: list[_Line], label_of: dict[str, int]
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """Return the test classes, and the mask of the queries where the test has a gallery."""
+    """Return the test classes, and a mask of the queries; each is None if there are none."""
     _, labels, splits = np.array(lines).T
     tested = ~np.isin(splits, ("", "train"))
     if not tested.any():
         return None, None
-    test_classes = tuple(sorted(rank[name] for name in tested_labels(labels, tested, str(file))))
+    test_classes = tuple(
+        sorted(label_of[name] for name in tested_labels(labels, tested, str(file)))
+    )
     if "test" not in splits:
         _check_gallery(file, lines)
         return test_classes, splits == "query"

@@ -29,7 +29,7 @@ def _list_root(root: Path) -> ImageFiles:
         [f"images/{line.fields[1]}" for line in images.values()],
         class_ids,
         lambda number: _readable(names[number].fields[1]),
-        tested=[number >= _FIRST_TEST_CLASS for number in class_ids],
+        is_test=[number >= _FIRST_TEST_CLASS for number in class_ids],
     )
 
 
@@ -51,7 +51,7 @@ def _class_of(image: Line, classes: dict[int, Line]) -> int:
 
 
 def _readable(text: str) -> str:
-    """``001.Black_footed_Albatross`` without its number and underscores."""
+    """Return a name such as ``001.Black_footed_Albatross`` without its number and underscores."""
     number, dot, name = text.partition(".")
     return (name if dot and number.isdigit() else text).replace("_", " ")
 

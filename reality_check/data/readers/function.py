@@ -1,4 +1,4 @@
-"""Reader that calls a function: one of the user's, by import path, or of a plugin, by name."""
+"""Reader that calls a function: the user's, by import path, or a plugin's, by name."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """The embedded data set: characters of many scripts, drawn from the fonts inside matplotlib.
 
-It needs no download and is made in seconds. A class is a character that stands in at least 12
-faces and looks like no other class; its images run through all its faces, each bent, sheared,
-thickened, blurred and printed with noise of its own. The order of the classes is fixed and mixes
-the scripts, so that the first half (trainval), the second half (test) and all folds hold all of
-them; fewer classes are a prefix of more.
+It needs no download and is drawn in seconds. A class is a character that is in at least 12 faces
+and looks like no other class. Its images alternate between all its faces, each image bent, sheared,
+thickened, blurred and printed with its own noise. The order of the classes is fixed and mixes the
+scripts, so that the first half (trainval), the second half (test) and all folds contain all of
+them; with fewer classes, the first ones are taken.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
 
-#: Part of every cached file's name and of the data set's: it changes when the images change.
+#: Part of the cached folder's name; it changes when the images change.
 GENERATOR_VERSION = 1
 #: Smallest and largest value of each argument.
 _LIMITS = {
@@ -48,12 +48,12 @@ def make_glyphs(
     """Draw the embedded data set, or read it from the cache folder.
 
     The same arguments give the same bytes on every machine with the same matplotlib (the fonts)
-    and FreeType (the rasteriser inside Pillow). A cached file that is damaged, or made by other
-    versions, is made again.
+    and FreeType (the rasteriser inside Pillow). If the cached images are damaged, or were drawn by
+    other versions, they are drawn again.
 
     Args:
         classes: number of characters, at most 282; class names are like ``"007_U+0416"``.
-        images_per_class: number of images of each.
+        images_per_class: number of images of each character.
         size: side of the images in pixels.
         seed: seed of the images; the characters do not depend on it.
 
@@ -71,9 +71,9 @@ def make_glyphs(
                 f"{min(max(value, low), high)}."
             )
     codes = CHARACTERS[:classes]
-    folder = cache_folder() / f"glyphs-{_key(codes, images_per_class, size, seed)}"
+    folder = cache_folder() / f"glyphs-{_cache_key(codes, images_per_class, size, seed)}"
 
-    def draw(rank: int) -> np.ndarray:  # the images of a class, one below the other
+    def draw(rank: int) -> np.ndarray:  # all images of a class, stacked vertically
         return draw_class(codes[rank], images_per_class, size, seed).reshape(-1, size, 1)
 
     try:
@@ -88,7 +88,7 @@ def make_glyphs(
     return ImageSet(images, labels, names, "glyphs")
 
 
-def _key(codes: tuple[int, ...], images_per_class: int, size: int, seed: int) -> str:
+def _cache_key(codes: tuple[int, ...], images_per_class: int, size: int, seed: int) -> str:
     made_by = [GENERATOR_VERSION, matplotlib.__version__, features.version("freetype2")]
     recipe = json.dumps([*made_by, list(codes), images_per_class, size, seed])
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]

@@ -22,7 +22,7 @@ def list_image_folder(path: str | Path) -> ImageFiles:
     """List a folder that has one sub-folder per class, with images at any depth below it.
 
     Args:
-        path: the folder, or a ``.zip`` file of it (which is not unpacked); ``~`` and ``${VAR}`` are
+        path: the folder, or a ``.zip`` file of it, which is not unpacked; ``~`` and ``${VAR}`` are
             expanded.
 
     Returns:
@@ -43,8 +43,8 @@ def list_image_folder(path: str | Path) -> ImageFiles:
     names = sorted((name[len(start) :] for name in names), key=lambda name: name.split("/"))
     class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in names))
     _check_classes(root, class_names)
-    rank = {name: label for label, name in enumerate(class_names)}
-    labels = np.array([rank[name.split("/", 1)[0]] for name in names], np.int64)
+    label_of = {name: label for label, name in enumerate(class_names)}
+    labels = np.array([label_of[name.split("/", 1)[0]] for name in names], np.int64)
     if zipped:
         paths = tuple(f"{root.name}/{start}{name}" for name in names)
         return ImageFiles(root.stem, root.parent, paths, labels, class_names)
@@ -52,7 +52,7 @@ def list_image_folder(path: str | Path) -> ImageFiles:
 
 
 def _shared_folder(names: list[str]) -> str:
-    """Return the path inside a .zip file to its class folders, ``""`` or ending with a slash."""
+    """Return the path inside a .zip file to its class folders: ``""``, or ending with a slash."""
     start = ""
     while names and all(name.count("/", len(start)) > 1 for name in names):
         folder = names[0][len(start) :].split("/", 1)[0] + "/"

@@ -11,7 +11,7 @@ from reality_check.data.readers._published import PublishedDataset, first_existi
 from reality_check.utils.errors import UsageError
 
 _PARTITION = "Eval/list_eval_partition.txt|list_eval_partition.txt|Anno/list_eval_partition.txt"
-#: The large images are taken where there are no others.
+#: The high-resolution images are used only if there are no others.
 _IMAGES = "Img/img|img|Img/img_highres|img_highres"
 _FIELDS = ("image_name", "item_id", "evaluation_status")
 _PARTS = ("train", "query", "gallery")
@@ -21,25 +21,25 @@ def _list_root(root: Path) -> ImageFiles:
     """List the images; the items of the query and gallery images are the test classes."""
     partition = root / str(first_existing(root, _PARTITION))
     images = str(first_existing(root, _IMAGES))
-    lines = list(read_lines(partition, _FIELDS, wide=0, skip=_header_lines(partition)))
+    lines = list(read_lines(partition, _FIELDS, spaced=0, skip=_header_lines(partition)))
     parts = [_part(line) for line in lines]
     items = [line.fields[1] for line in lines]
     listed = [line.fields[0] for line in lines]
-    first_of = dict(zip(reversed(items), reversed(listed), strict=True))
+    first_image = dict(zip(reversed(items), reversed(listed), strict=True))
     return assemble(
         "in_shop",
         root,
         [f"{images}/{path.removeprefix('img/')}" for path in listed],
         items,
-        # The folders of the item's first image before its id: WOMEN Dresses id_00000002.
-        lambda item: " ".join([*first_of[item].split("/")[1:-2], item]),
-        tested=[part != "train" for part in parts],
+        # The name: the folders of the item's first image, then its id: WOMEN Dresses id_00000002.
+        lambda item: " ".join([*first_image[item].split("/")[1:-2], item]),
+        is_test=[part != "train" for part in parts],
         queries=[part == "query" for part in parts],
     )
 
 
 def _header_lines(partition: Path) -> int:
-    """Return the number of lines up to that with the names of the columns."""
+    """Return the number of lines up to and including the one with the names of the columns."""
     for line in read_lines(partition, ("header",)):
         if line.fields[0].split() == list(_FIELDS):
             return line.number

@@ -21,10 +21,10 @@ _PARTS = tuple(f"{part}|{part}.zip" for part in ("images_background", "images_ev
 def _list_root(root: Path) -> ImageFiles:
     """List the images of both parts: 105 x 105, black ink on white.
 
-    The classes are ``"ALPHABET/characterNN"``, the background's first, each part sorted; those of
-    ``images_evaluation`` are the test classes.
+    Classes are named ``"ALPHABET/characterNN"``. The sorted classes of ``images_background`` come
+    first, then the sorted classes of ``images_evaluation``, which are the test classes.
     """
-    parts = [_characters(root, str(first_existing(root, part))) for part in _PARTS]
+    parts = [_images_by_character(root, str(first_existing(root, part))) for part in _PARTS]
     names = [name for part in parts for name in sorted(part, key=lambda text: text.split("/"))]
     images = [sorted((parts[0] | parts[1])[name]) for name in names]
     return ImageFiles(
@@ -37,8 +37,8 @@ def _list_root(root: Path) -> ImageFiles:
     )
 
 
-def _characters(root: Path, part: str) -> dict[str, list[str]]:
-    """Return the images of each character of a part, by ``"ALPHABET/characterNN"``."""
+def _images_by_character(root: Path, part: str) -> dict[str, list[str]]:
+    """Return the images of each character of a part, by its class name."""
     characters: dict[str, list[str]] = {}
     for name in images_below(root / part):
         folders = name.removeprefix(f"{part.removesuffix('.zip')}/").split("/")

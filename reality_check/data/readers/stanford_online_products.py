@@ -13,10 +13,10 @@ _FIELDS = ("image_id", "class_id", "super_class_id", "path")
 
 
 def _list_root(root: Path) -> ImageFiles:
-    """List the images; a label is an official class, 1..22634, less 1.
+    """List the images. Labels are the official class numbers, 1 to 22634, minus 1.
 
-    The 11,316 classes of ``Ebay_test.txt`` are the test classes. Half of the sorted classes,
-    11,317, is one more: class 11,318 with its 5 images (see docs/datasets.md).
+    The 11,316 classes of ``Ebay_test.txt`` are the test classes. Half of the sorted classes would
+    be 11,317, with class 11,318 and its 5 images (see docs/datasets.md).
     """
     paths: list[str] = []
     classes: dict[str, list[int]] = {"train": [], "test": []}
@@ -33,7 +33,7 @@ def _list_root(root: Path) -> ImageFiles:
         paths,
         classes["train"] + classes["test"],
         lambda number: f"{category[number]} {number}",
-        tested=[part == "test" for part, labels in classes.items() for _ in labels],
+        is_test=[part == "test" for part, labels in classes.items() for _ in labels],
     )
 
 

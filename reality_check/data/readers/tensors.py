@@ -22,11 +22,11 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
-#: Names under which arrays are searched if none is given; the first that exists is taken.
+#: Names of arrays that are tried, in this order, if none is given.
 _SAMPLES = ("x", "X", "features", "embeddings", "vectors", "images", "data")
 _LABELS = ("y", "labels", "label", "targets", "target")
 _NAMES, _CLASS_NAMES, _ORIGIN = "names", "class_names", "origin"
-#: The data set's own split, as ``reality-check embed`` writes it.
+#: Names of the arrays in which ``reality-check embed`` writes the data set's own split.
 _TEST_CLASSES, _QUERIES = "test_classes", "queries"
 
 Columns = Mapping[str, Any]
@@ -55,58 +55,60 @@ def read_tensors(
             ``reality-check embed`` (``.npy`` files by the names of their arrays) or Hugging Face's
             ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
             ``.safetensors`` files are memory-mapped; those of other files are read into memory.
-        x: name of the samples: (N, D) vectors or (N, ...) tensors, see
+        x: name of the array of samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
             vectors, images and data that exists.
-        y: name of the labels: integers or texts, (N,). None: the first of y, labels, label, targets
-            and target. Beside a ``.npy`` file the path of another one.
-        names: name of the samples' names, texts (N,). None: ``names``, if it exists.
-        class_names: name of the classes' names: names[label] is the class of an integer label.
-            None: ``class_names``, if it exists; else the labels themselves are the names.
-        where: keep only the rows where each named array (one value a sample) equals the value or
+        y: name of the array of labels, integers or texts (N,). None: the first of y, labels, label,
+            targets and target that exists. For a ``.npy`` file, the path of another one.
+        names: name of the array of the samples' names, texts (N,). None: ``names``, if it exists.
+        class_names: name of the array of class names, of which ``[label]`` is the name of an
+            integer label. None: ``class_names``, if it exists; else labels are their own names.
+        where: keep only the rows where each named array (one value per sample) equals the value or
             one of the values, such as ``{"split": 0}``; None keeps all rows.
-        test: rows that belong to the official test, named as ``where`` names rows: the classes of
-            those that are kept are the test classes. None: those stored by ``reality-check embed``.
+        test: selects, like ``where``, the rows of the official test; the classes of those that are
+            kept are the test classes. None: those stored by ``reality-check embed``, if any.
 
     Returns:
-        The samples in the file's order; a label is the rank of the file's label among those kept.
+        The samples in the file's order; labels are the ranks of the file's labels that are kept.
 
     Raises:
-        UsageError: the file cannot be read, an array is missing or does not fit, or a value is NaN
-            or infinite.
+        UsageError: if the file cannot be read, an array is missing or does not fit, or a value is
+            NaN or infinite.
     """
     path = expand_path(path)
     columns = _open(path, y)
     file = str(path)
-    samples = _required(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
+    samples = _find_array(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
     y = "y" if path.suffix == ".npy" else y
-    labels = _required(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
+    labels = _find_array(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
     if test:
-        tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
-        if not tested[rows].any():
+        is_test = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
+        if not is_test[rows].any():
             raise UsageError(f"No row of {file!r} that 'where' keeps is named by 'test'.")
-        test_classes = tested_labels(labels[rows], tested[rows], file)
-    own_names = _optional(columns, names, _NAMES, f"The names of {file!r}")
+        test_classes = tested_labels(labels[rows], is_test[rows], file)
+    sample_names = _find_optional(columns, names, _NAMES, f"The names of {file!r}")
     queries = columns.get(_QUERIES)
     source = recorded(columns, len(samples))
-    data = labelled(
+    data = build_sample_set(
         samples[rows],
         labels[rows],
         path.stem,
         f"The samples of {file!r}",
-        names=None if own_names is None else np.asarray(own_names)[rows],
+        names=None if sample_names is None else np.asarray(sample_names)[rows],
         queries=None if queries is None else queries[rows],
-        class_names=_optional(columns, class_names, _CLASS_NAMES, f"The class names of {file!r}"),
+        class_names=_find_optional(
+            columns, class_names, _CLASS_NAMES, f"The class names of {file!r}"
+        ),
         origin=str(columns.get(_ORIGIN, "")),
         test_classes=test_classes,
     )
     return data if source is None else replace(data, source=source[rows])
 
 
-def labelled(
+def build_sample_set(
     samples: np.ndarray,
     labels: np.ndarray,
     name: str,
@@ -117,18 +119,20 @@ def labelled(
     origin: str = "",
     test_classes: np.ndarray | None = None,
 ) -> SampleSet:
-    """Combine samples and the labels of a file in an :class:`ImageSet` or a :class:`TensorSet`.
+    """Build an :class:`ImageSet` or a :class:`TensorSet` from the samples and labels of a file.
 
     Args:
         labels: integers or texts, shape (N,).
-        what: how errors call the samples.
-        queries: bool, shape (N,): which samples are queries; None: all.
-        class_names: by integer label; None: the labels are the names.
+        name: name of the data set.
+        what: what error messages call the samples.
+        names: name of each sample; None if the samples have no names.
+        queries: bool, shape (N,): which samples are queries; None if all are.
+        class_names: name of each integer label; None if the labels are the names.
         origin: where the samples come from.
-        test_classes: the labels that the data set's own split tests on; None: it has no split.
+        test_classes: labels of the test classes of the data set's own split; None if it has none.
 
     Raises:
-        UsageError: the arrays do not fit each other, or a value is not allowed.
+        UsageError: if the arrays do not fit each other, or a value is not allowed.
     """
     labels = labels.astype(str) if labels.dtype.kind == "O" else labels
     if labels.shape != samples.shape[:1] or labels.dtype.kind not in "iuUbS":
@@ -139,7 +143,7 @@ def labelled(
             f"{expected}{more}."
         )
     values, ranks = np.unique(labels, return_inverse=True)
-    rest: dict[str, Any] = {
+    options: dict[str, Any] = {
         "labels": ranks.astype(np.int64),
         "class_names": _class_names(values, class_names, what),
         "name": name,
@@ -148,13 +152,13 @@ def labelled(
         "queries": None if queries is None else np.asarray(queries, dtype=bool),
     }
     if test_classes is not None:
-        own = np.searchsorted(values, np.intersect1d(values, test_classes))
-        rest["test_classes"] = tuple(int(label) for label in own)
+        test_labels = np.searchsorted(values, np.intersect1d(values, test_classes))
+        options["test_classes"] = tuple(int(label) for label in test_labels)
     if samples.dtype == np.uint8 and samples.ndim == 3:
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
-        return ImageSet(Images.from_array(samples), **rest)
-    return TensorSet(Tensors.from_array(samples, what), **rest)
+        return ImageSet(Images.from_array(samples), **options)
+    return TensorSet(Tensors.from_array(samples, what), **options)
 
 
 def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
@@ -168,22 +172,22 @@ def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
     return tuple(str(names[value]) for value in values)
 
 
-def _required(columns: Columns, given: str | None, known: Sequence[str], what: str) -> Any:
-    """Return the array of that name, or else the first of the known names."""
-    wanted = known if given is None else [given]
-    key = next((name for name in wanted if name in columns), None)
+def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], what: str) -> Any:
+    """Return the array of the chosen name, or, if that is None, the first of the known names."""
+    candidates = known if chosen is None else [chosen]
+    key = next((name for name in candidates if name in columns), None)
     if key is None:
         raise UsageError(
-            f"{what}: there is no {' or '.join(map(repr, wanted))}, only "
-            f"{', '.join(map(repr, columns))}; name one of them.{nearest(wanted[0], columns)}"
+            f"{what}: there is no {' or '.join(map(repr, candidates))}, only "
+            f"{', '.join(map(repr, columns))}; name one of them.{nearest(candidates[0], columns)}"
         )
     if np.ndim(columns[key]) == 0:
         raise UsageError(f"{what}: {key!r} has shape (), but needs one entry for each sample.")
     return columns[key]
 
 
-def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any:
-    return columns.get(known) if given is None else _required(columns, given, (), what)
+def _find_optional(columns: Columns, chosen: str | None, known: str, what: str) -> Any:
+    return columns.get(known) if chosen is None else _find_array(columns, chosen, (), what)
 
 
 # -- formats -----------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any
 
 def _open(path: Path, y: str | None) -> Columns:
     if path.is_dir() and not any(path.glob("*.npy")):
-        return _huggingface(path)
+        return _read_huggingface(path)
     if not path.is_dir() and path.suffix not in TENSOR_FILES:
         known = ", ".join(TENSOR_FILES)
         raise UsageError(
@@ -202,9 +206,9 @@ def _open(path: Path, y: str | None) -> Columns:
         raise UsageError(f"There is no file {str(path)!r}; check the path.")
     try:
         if path.is_dir():
-            return _npy_folder(path)
+            return _read_npy_folder(path)
         if path.suffix == ".npy":
-            return _npy(path, y)
+            return _read_npy(path, y)
         return _FORMATS[path.suffix](path)
     except UsageError:
         raise
@@ -212,7 +216,7 @@ def _open(path: Path, y: str | None) -> Columns:
         raise UsageError(f"{str(path)!r} cannot be read ({error}).") from error
 
 
-def _npy(path: Path, y: str | None) -> Columns:
+def _read_npy(path: Path, y: str | None) -> Columns:
     if y is None:
         raise UsageError(
             f"{str(path)!r} holds samples without labels; name the file of the labels (y: "
@@ -226,12 +230,12 @@ def _npy(path: Path, y: str | None) -> Columns:
     return {"x": np.load(path, mmap_mode="r"), "y": np.load(file)}
 
 
-def _npz(path: Path) -> Columns:
+def _read_npz(path: Path) -> Columns:
     with np.load(path, allow_pickle=False) as arrays:
         return _with_texts(dict(arrays))
 
 
-def _npy_folder(path: Path) -> Columns:
+def _read_npy_folder(path: Path) -> Columns:
     """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
     return _with_texts({file.stem: np.load(file, "r") for file in sorted(path.glob("*.npy"))})
 
@@ -240,7 +244,7 @@ def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
     return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
-def _safetensors(path: Path) -> Columns:
+def _read_safetensors(path: Path) -> Columns:
     library = _import("safetensors", path)
     with library.safe_open(str(path), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
@@ -251,11 +255,11 @@ def _safetensors(path: Path) -> Columns:
     return {**columns, _ORIGIN: about.get(_ORIGIN, "")}
 
 
-def _parquet(path: Path) -> Columns:
-    return _arrow(_import("pyarrow.parquet", path).read_table(path), str(path))
+def _read_parquet(path: Path) -> Columns:
+    return _read_arrow(_import("pyarrow.parquet", path).read_table(path), str(path))
 
 
-def _huggingface(path: Path) -> Columns:
+def _read_huggingface(path: Path) -> Columns:
     library = _import("datasets", path)
     try:
         data = library.load_from_disk(str(path))
@@ -268,15 +272,15 @@ def _huggingface(path: Path) -> Columns:
         raise UsageError(
             f"{str(path)!r} holds the parts {', '.join(data)}; name the folder of one of them."
         )
-    return _arrow(data.with_format("arrow")[:], str(path))
+    return _read_arrow(data.with_format("arrow")[:], str(path))
 
 
-def _arrow(table: Any, where: str) -> Columns:
+def _read_arrow(table: Any, where: str) -> Columns:
     """Return the columns of an Arrow table; lists of equal length become rows of an array."""
-    return {name: _column(table.column(name), name, where) for name in table.column_names}
+    return {name: _to_array(table.column(name), name, where) for name in table.column_names}
 
 
-def _column(column: Any, name: str, where: str) -> np.ndarray:
+def _to_array(column: Any, name: str, where: str) -> np.ndarray:
     column = column.combine_chunks()
     flat, sizes = column, []
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
@@ -294,11 +298,11 @@ def _column(column: Any, name: str, where: str) -> np.ndarray:
     return values.reshape(len(column), *sizes)
 
 
-#: All but ``.npy``, whose labels are in another file.
+#: Functions that read the formats, except ``.npy``, whose labels are in another file.
 _FORMATS: dict[str, Callable[[Path], Columns]] = {
-    ".npz": _npz,
-    ".safetensors": _safetensors,
-    ".parquet": _parquet,
+    ".npz": _read_npz,
+    ".safetensors": _read_safetensors,
+    ".parquet": _read_parquet,
 }
 
 

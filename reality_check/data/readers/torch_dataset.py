@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 
 from reality_check.config.classes import build, find_class, one_line
-from reality_check.data.readers.tensors import labelled
+from reality_check.data.readers.tensors import build_sample_set
 from reality_check.data.sample_set import SampleSet
 from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
-#: Where data sets are looked up by name.
+#: Modules in which data sets are looked up by name.
 _LIBRARIES = {"torchvision": "torchvision.datasets", "pml": "pytorch_metric_learning.datasets"}
 
 
@@ -29,24 +29,25 @@ def read(config: Any) -> SampleSet:
 def read_torch_dataset(
     dataset: str, arguments: Mapping[str, Any], name: str, size: int | None = None
 ) -> SampleSet:
-    """Read all items of a data set of torch into memory, once.
+    """Read all items of a torch data set into memory.
 
     Args:
         dataset: the import path of a class or function, such as ``my_data.Birds``;
-            ``torchvision:NAME`` or ``pml:NAME`` for those of torchvision and
+            ``torchvision:NAME`` or ``pml:NAME`` for a data set of torchvision or
             pytorch-metric-learning (``pip install 'pml-extensions[vision]'``).
-        arguments: of its constructor; in ``root`` and ``path``, ``~`` and ``${VAR}`` are expanded.
-        name: how reports call the data set.
-        size: images are resized to squares of so many pixels; None: all must have one size.
+        arguments: arguments of its constructor; in ``root`` and ``path``, ``~`` and ``${VAR}`` are
+            expanded.
+        name: name of the data set in reports.
+        size: side of the squares that images are resized to, in pixels; None if all have one size.
 
     Returns:
-        Images where the items are PIL images, uint8 tensors (C, H, W) or uint8 arrays (H, W, C),
-        with 1 or 3 channels; else the tensors as they are. An item is (sample, label, ...), a
-        label an integer or a text. ``dataset.classes``, if it exists, names the classes.
+        Images if the samples are PIL images, uint8 tensors (C, H, W) or uint8 arrays (H, W, C) with
+        1 or 3 channels, else tensors. An item must be (sample, label, ...), and a label an integer
+        or a text. ``dataset.classes``, if it exists, is the names of the classes.
 
     Raises:
-        UsageError: there is no such data set, it cannot be built or read, or its items are of
-            other kinds or sizes.
+        UsageError: if the data set does not exist or cannot be built or read, or if its items are
+            of other kinds or sizes.
     """
     what = f"data set {name!r}: {dataset}"
     expanded = {
@@ -55,7 +56,7 @@ def read_torch_dataset(
         else value
         for key, value in arguments.items()
     }
-    data = build(_find(dataset, what), expanded, what, {})
+    data = build(_find_dataset(dataset, what), expanded, what, {})
     with users_code(f"{what} cannot be read"):
         return _read_items(data, what, name, size)
 
@@ -68,11 +69,11 @@ def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
         )
     if not len(data):
         raise UsageError(f"{what} is empty.")
-    first, _ = _item(data, 0, what, size)
+    first, _ = _read_item(data, 0, what, size)
     samples = np.empty((len(data), *first.shape), first.dtype)
     labels: list[Any] = []
     for index in range(len(data)):
-        sample, label = _item(data, index, what, size)
+        sample, label = _read_item(data, index, what, size)
         if sample.shape != first.shape or sample.dtype != first.dtype:
             hint = "" if size or first.ndim != 3 else "; write size: 64 to resize images"
             raise UsageError(
@@ -84,12 +85,12 @@ def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
     names = getattr(data, "classes", None)
     if not isinstance(names, list | tuple) or any(isinstance(label, str) for label in labels):
         names = None
-    return labelled(
+    return build_sample_set(
         samples, np.asarray(labels), name, f"The samples of {name!r}", class_names=names
     )
 
 
-def _find(dataset: str, what: str) -> Any:
+def _find_dataset(dataset: str, what: str) -> Any:
     library, colon, name = dataset.partition(":")
     if not colon:
         return find_class(dataset, "dataset")
@@ -112,8 +113,8 @@ def _find(dataset: str, what: str) -> Any:
     return getattr(module, name)
 
 
-def _item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarray, Any]:
-    """Return a sample as an array (H, W, C) or (...), and its label."""
+def _read_item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarray, Any]:
+    """Return a sample, as an array (H, W, C) or (...), and its label."""
     with users_code(f"{what}: item {index} cannot be read"):
         item = data[index]
     if not isinstance(item, tuple | list) or len(item) < 2:
@@ -126,17 +127,17 @@ def _item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarra
             f"{what}: the label of item {index} is {one_line(label, 60)}, but it must be an "
             "integer or a text."
         )
-    return _sample(item[0], index, what, size), label
+    return _to_array(item[0], index, what, size), label
 
 
-def _sample(sample: Any, index: int, what: str, size: int | None) -> np.ndarray:
+def _to_array(sample: Any, index: int, what: str, size: int | None) -> np.ndarray:
     if isinstance(sample, Image.Image):
         sample = sample if sample.mode in ("L", "RGB") else sample.convert("RGB")
-        return _resized(sample, size)
+        return _resize(sample, size)
     if isinstance(sample, torch.Tensor):
         sample = sample.detach().cpu()
         if sample.dtype == torch.uint8 and sample.dim() == 3 and sample.shape[0] in (1, 3):
-            sample = sample.permute(1, 2, 0)  # as torchvision has images
+            sample = sample.permute(1, 2, 0)  # from torchvision's order, (C, H, W)
         sample = sample.numpy()
     array = np.asarray(sample)
     if array.dtype == object or array.ndim == 0:
@@ -146,11 +147,11 @@ def _sample(sample: Any, index: int, what: str, size: int | None) -> np.ndarray:
         )
     is_image = array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] in (1, 3)
     if is_image and size is not None:
-        return _resized(Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array), size)
+        return _resize(Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array), size)
     return array
 
 
-def _resized(image: Image.Image, size: int | None) -> np.ndarray:
+def _resize(image: Image.Image, size: int | None) -> np.ndarray:
     if size is not None and image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=3.0)
     array = np.asarray(image)

@@ -90,7 +90,7 @@ def test_batches_of_many_sizes_repeat_edge_pixels() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", [True, False])
 def test_batches_on_a_gpu(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(residency, "_SHARE", 0.4 if resident else 0.0)
+    monkeypatch.setattr(residency, "_MEMORY_SHARE", 0.4 if resident else 0.0)
     images, _ = many_sizes()
     array = np.random.default_rng(2).integers(0, 256, (8, 3, 4, 3), dtype=np.uint8)
     for source in (images, Images.from_array(array)):

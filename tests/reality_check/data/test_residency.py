@@ -24,7 +24,7 @@ MIB = 2**20
 @pytest.fixture(autouse=True)
 def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residency, "_resident", {})
-    monkeypatch.setattr(residency, "_sharing", 1)
+    monkeypatch.setattr(residency, "_process_count", 1)
     gc.collect()
     torch.cuda.empty_cache()
 

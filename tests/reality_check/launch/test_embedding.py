@@ -17,7 +17,7 @@ from support.in_process import run_command
 
 from reality_check.config.datasets import ImageFolderData
 from reality_check.data import load_dataset, read_tensors
-from reality_check.data.source_images import _opened
+from reality_check.data.source_images import _open_dataset
 from reality_check.evaluation.gallery import _pictures
 
 CLASSES, EACH = 4, 3
@@ -120,7 +120,7 @@ def test_the_file_holds_features_names_labels_and_where_it_comes_from(folder: Pa
 
 def test_a_gallery_shows_the_images_of_the_features_while_they_are_the_same(folder: Path) -> None:
     def shown(data: Any) -> np.ndarray:
-        _opened.cache_clear()  # as in a new process
+        _open_dataset.cache_clear()  # as in a new process
         tested = data.subset([3, 1])
         return _pictures(tested, np.array([4, 0]))  # the cards are 128 pixels, the images 16
 

@@ -68,7 +68,7 @@ def test_all_processes_that_upload_samples_are_counted(
     begun: Path, monkeypatch: pytest.MonkeyPatch, folds: int, expected: int
 ) -> None:
     """Of two workers on one GPU, each of which scores and trains folds in other processes."""
-    monkeypatch.setattr(residency, "_sharing", 1)
+    monkeypatch.setattr(residency, "_process_count", 1)
     monkeypatch.setenv(residency.WORKERS_ON_GPU, "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     here = load_experiment(begun / "experiment.yaml")

@@ -39,7 +39,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_read_before() -> None:
-    for cached in (building._weights, building._sha256):
+    for cached in (building._read_weights, building._sha256):
         cached.cache_clear()
 
 
