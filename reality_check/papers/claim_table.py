@@ -261,7 +261,7 @@ def _evidence(claim: Claim, finding: Finding) -> str:
 
 
 def _diverged(finding: Finding) -> str:
-    """Return how many runs of each side diverged; networks of both sides are counted once."""
+    """Return in words how many runs of each side diverged; shared networks are named once."""
     by_side = {
         f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
         for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)

@@ -20,7 +20,7 @@ from reality_check.utils.errors import UsageError
 
 
 def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
-    """Return the tables of the experiment's data set, with its categories and the three metrics.
+    """Return tables of the experiment's data set, limited to its categories and the three metrics.
 
     Each difference of the experiment from the protocol of a table is appended to the notes of the
     table. Methods are compared if both name and loss are the same.
@@ -28,19 +28,19 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
     Raises:
         UsageError: there is no such table; the message lists all tables.
     """
-    printed = experiment.published_results
+    paper = experiment.published_results
     tables = list(published_tables())
     comparable = [
         _comparable_part(table, experiment)
         for table in tables
         if table.reader == experiment.dataset.reader
-        and not (printed and table.printed.source == printed.source)
+        and not (paper and table.printed.source == paper.source)
     ]
     if parts := tuple(part for part in comparable if part.results):
         return parts
-    if printed is not None and printed.results:
+    if paper is not None and paper.results:
         raise UsageError(
-            f"{experiment.name} repeats {printed.source}, and its report shows those figures already; "
+            f"{experiment.name} repeats {paper.source}, and its report shows those figures already; "
             "leave out --compare published."
         )
     known = [f"{table.reader} ({', '.join(table.printed.results)})" for table in tables]
