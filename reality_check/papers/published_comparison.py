@@ -40,8 +40,8 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
         return parts
     if paper is not None and paper.results:
         raise UsageError(
-            f"{experiment.name} repeats {paper.source}, and its report shows those figures already; "
-            "leave out --compare published."
+            f"{experiment.name} repeats {paper.source}, and its report shows those figures "
+            "already; leave out --compare published."
         )
     known = [f"{table.reader} ({', '.join(table.printed.results)})" for table in tables]
     raise UsageError(

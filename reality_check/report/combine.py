@@ -305,7 +305,7 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
-    """Return the deviations of all folders; those of suffix folders are marked with their labels."""
+    """Return the deviations of all folders; those of some of them have labels."""
     separate = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
@@ -380,7 +380,7 @@ def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
 
 
 def _queries(members: Sequence[_Member]) -> QueryScores | None:
-    """Return the scores of every query, of the folders that have the same queries as the first.
+    """Return the scores of every query, from folders with the same queries as the first.
 
     The result is ``None`` if no folder has such scores.
     """

@@ -71,9 +71,8 @@ def read_columns(out_dir: Path, method: str, names: Sequence[str]) -> tuple[Colu
             )
             for entry in json.loads(file.read_text("utf-8"))
         }
-        math.fsum(
-            value.value or 0.0 for value in stored.values()
-        )  # raises if a value is not a number
+        # Raises if a value is not a number.
+        math.fsum(value.value or 0.0 for value in stored.values())
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{file} cannot be read ({reason(error)}); delete it, and run the experiment again "
