@@ -1,4 +1,4 @@
-"""Tests of the claims of an experiment: each is supported, contradicted or neither.
+"""Tests of an experiment's claims: each is supported, contradicted or neither.
 
 A claim (:class:`reality_check.config.claims.Claim`) is locked with the experiment before it runs,
 so the verdict follows from the numbers alone. With d the difference between the scores of two

@@ -120,8 +120,7 @@ class Analysis:
     def differences(self) -> dict[tuple[str, str, str], Bounds]:
         """Interval by (category, better, other) for other test classes and trainings.
 
-        Only pairs whose scores of every query were kept, and whose difference has an error, are in
-        it.
+        Pairs without the scores of every query, or without a standard error, are left out.
         """
         positions = {key: position for position, key in enumerate(self._scores)}
         differences = {}

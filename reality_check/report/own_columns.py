@@ -59,7 +59,7 @@ def read_columns(out_dir: Path, method: str, names: Sequence[str]) -> tuple[Colu
     Columns that were not computed are left out.
 
     Raises:
-        UsageError: the file is damaged.
+        UsageError: the file cannot be read.
     """
     file = _path(out_dir, method)
     if not names or not file.exists():

@@ -1,4 +1,4 @@
-"""Deviations because methods had unequal settings or software, or the experiment was extended."""
+"""Deviations by unequal settings and software of methods, and by extensions of experiments."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
-    """Return midranks minus their mean: half the number of lower values minus higher ones."""
+    """Return midranks minus their mean: half of (lower values - higher values)."""
     return np.asarray(np.sign(np.subtract.outer(values, values)).sum(axis=1) / 2)
 
 
