@@ -1,1 +1,1 @@
-"""The papers behind the losses: their tables, claims, verdicts and figures."""
+"""Published papers on the losses: their printed tables, and tests of their claims."""

@@ -1,4 +1,4 @@
-"""The claims of experiments as a table: the criterion and the verdict of each."""
+"""A table of the claims of experiments, with the criterion and the verdict of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
 OVERTURNED = "overturned by a follow-up"
 _OUTCOMES = (*get_args(Verdict), OVERTURNED, NOT_FINISHED, NOT_RUN)
-#: Keys that may differ between a run and its plan, besides result-neutral ones.
+#: Keys that may differ between a run and its plan, in addition to result-neutral ones.
 _NOT_COMPARED = {"claims", "code", "storage"}
 
 
@@ -39,11 +39,11 @@ class ClaimRow:
     """A claim with its criterion and its verdict, in words.
 
     Attributes:
-        experiment: name of its experiment.
-        claim: as locked there.
-        criterion: what supports it.
-        outcome: the verdict in a word or two, or that there is none yet.
-        verdict: the same with the numbers.
+        experiment: name of the experiment that makes the claim.
+        claim: the claim, as in that experiment.
+        criterion: the condition under which the claim is supported.
+        outcome: the verdict in a word or two, or why there is none yet.
+        verdict: the outcome with its numbers.
     """
 
     experiment: str
@@ -54,7 +54,7 @@ class ClaimRow:
 
 
 def replications() -> list[Experiment]:
-    """Return the experiments that ship with the package to check claims of the papers, by name."""
+    """Return the shipped experiments that check claims of papers, sorted by name."""
     names = [name for name in shipped_files("experiments") if name.startswith("replications/")]
     return [load_experiment(name) for name in sorted(names)]
 
@@ -64,16 +64,16 @@ def claim_rows(
     runs: Sequence[Path] = (),
     log: Callable[[str], None] = lambda sentence: None,
 ) -> list[ClaimRow]:
-    """Return every claim of some experiments, with the verdicts of those that were run.
+    """Return all claims of experiments, with verdicts for those experiments that were run.
 
     Args:
-        experiments: whose claims to list.
-        runs: output folders and packs; experiments of others than those given are listed behind.
-        log: called with a sentence on each run whose experiment makes no claims.
+        experiments: experiments whose claims are listed.
+        runs: output folders and packs. Claims of runs of other experiments are appended.
+        log: called with a sentence about each run whose experiment makes no claims.
 
     Raises:
-        UsageError: a run is neither an output folder nor a pack, or had other claims than the
-            experiment of its name has.
+        UsageError: a run is neither an output folder nor a pack, or its claims differ from those of
+            the experiment with its name.
     """
     planned = {experiment.name: experiment for experiment in experiments}
     decided: dict[str, tuple[list[tuple[str, str]], str]] = {}
@@ -83,9 +83,9 @@ def claim_rows(
         if not locked.claims:
             log(f"{path} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
             continue
-        own = planned.setdefault(locked.name, locked)
-        _check_claims(locked, own, path)
-        decided[locked.name] = _verdicts(campaign), _changes(own, locked)
+        plan = planned.setdefault(locked.name, locked)
+        _check_claims(locked, plan, path)
+        decided[locked.name] = _verdicts(campaign), _changes(plan, locked)
     rows = []
     for name, experiment in planned.items():
         not_run = [(NOT_RUN, NOT_RUN)] * len(experiment.claims), ""
@@ -99,7 +99,7 @@ def claim_rows(
 
 
 def tally(rows: Sequence[ClaimRow]) -> list[str]:
-    """Count the outcomes for each paper and then for all: ``000: 2 confirmed, ...``."""
+    """Return lines with the counts of outcomes by paper and in total: ``000: 2 supported, ...``."""
     papers: dict[str, list[ClaimRow]] = {}
     for row in rows:
         papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
@@ -121,9 +121,10 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
 
 
 def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
-    later = {"overturned_by", "earlier"}
+    """Raise ``UsageError`` if a run had other claims than its experiment has now."""
+    editable = {"overturned_by", "earlier"}
     ours, theirs = (
-        [claim.plain(exclude=later) for claim in experiment.claims]
+        [claim.plain(exclude=editable) for claim in experiment.claims]
         for experiment in (planned, locked)
     )
     if differing := list(differing_keys(ours, theirs)):
@@ -134,7 +135,7 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
-    """Return in words how a run differs from the experiment as it is now, such as in its budget."""
+    """Return in words how the settings of a run differ from those of its experiment now."""
     ours, theirs = (plan.plain(exclude=_NOT_COMPARED) for plan in (planned, locked))
     keys = [key for key in differing_keys(ours, theirs) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
@@ -142,7 +143,7 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
 
 
 def _verdicts(campaign: Campaign) -> list[tuple[str, str]]:
-    """Return the verdict of each claim, in a word or two and with the numbers."""
+    """Return the verdict of each claim, first in a word or two, then with its numbers."""
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
     locked, results = campaign.experiment, collect(campaign, importance=False)
@@ -155,14 +156,16 @@ def _verdicts(campaign: Campaign) -> list[tuple[str, str]]:
     return [
         (
             verdict.verdict,
-            _verdict_text(verdict) + _remarks(verdict.claim, remarks) + _more(verdict, summary),
+            _verdict_text(verdict)
+            + _remarks(verdict.claim, remarks)
+            + _needed_searches(verdict, summary),
         )
         for verdict in judge(locked, results)
     ]
 
 
-def _more(verdict: ClaimVerdict, summary: Summary) -> str:
-    """Return what would decide an undecided claim."""
+def _needed_searches(verdict: ClaimVerdict, summary: Summary) -> str:
+    """Return in words how many more searches would decide an undecided claim; else ``""``."""
     if verdict.verdict != "undecided" or not summary.evidence.of_losses:
         return ""
     times = [f.times for f in verdict.findings if f.verdict == "undecided"]
@@ -180,18 +183,18 @@ def _more(verdict: ClaimVerdict, summary: Summary) -> str:
 
 
 def _remarks(claim: Claim, remarks: Mapping[str, Collection[str]]) -> str:
-    """Return remarks on methods of a claim; no claim holds or fails by them."""
+    """Return the remarks on the methods of a claim, which do not affect its verdict."""
     methods = dict.fromkeys(method for pair in claim.pairs for method in pair)
     texts = []
-    for what, names in remarks.items():
-        if which := [f"`{method}`" for method in methods if method in names]:
-            texts.append(f" ({what}: {listed(which)})")
+    for remark, names in remarks.items():
+        if affected := [f"`{method}`" for method in methods if method in names]:
+            texts.append(f" ({remark}: {listed(affected)})")
     return "".join(texts)
 
 
 def criterion(claim: Claim) -> str:
-    """Return what supports a claim, in words: ``a above b: MAP@R (aggregate)``."""
-    how = {
+    """Return the condition that supports a claim, e.g. ``a above b: MAP@R (aggregate)``."""
+    relation = {
         "above": "above",
         "not_below": f"at most {_margin(claim)} below",
         "equal": f"within {_margin(claim)} of",
@@ -200,9 +203,9 @@ def criterion(claim: Claim) -> str:
     where = f"{metrics} ({listed(claim.categories)})"
     other = " ".join(filter(None, [than.metric and metric_of(than.metric).title, than.category]))
     if all(first == second for first, second in claim.pairs):
-        return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {how} {other}"
+        return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {relation} {other}"
     groups = [
-        f"`{first}` {how} {listed([f'`{second}`' for _, second in pairs])}"
+        f"`{first}` {relation} {listed([f'`{second}`' for _, second in pairs])}"
         for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
     ]
     return f"{'; '.join(groups)}: {where}{f', against {other}' if other else ''}"
@@ -227,21 +230,21 @@ def _verdict_text(verdict: ClaimVerdict) -> str:
 
 
 def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
-    """Return what differs between a comparison and the others of its claim."""
+    """Return how a comparison differs from the others of its claim: methods, category, metric."""
     columns = zip(*map(_compared, verdict.findings), strict=True)
     pairs = zip(_compared(finding), columns, strict=True)
     return ", ".join(part for part, column in pairs if len(set(column)) > 1)
 
 
 def _compared(finding: Finding) -> tuple[str, str, str]:
-    """Return the methods, the category and the metric of a comparison."""
+    """Return the methods, the category and the metric of a comparison, in words."""
     methods = dict.fromkeys([finding.first.method, finding.second.method])
     names = " − ".join(f"`{method}`" for method in methods)
     return names, finding.first.category, metric_of(finding.first.metric).title
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:
-    """Return difference, interval, corrected p-values, n and diverged runs, or why it has none."""
+    """Return difference, interval, p-values, n and diverged runs, or why there is no test."""
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
@@ -258,17 +261,17 @@ def _evidence(claim: Claim, finding: Finding) -> str:
 
 
 def _diverged(finding: Finding) -> str:
-    """Return how many runs of each side count as 0, once where both are of the same networks."""
-    lost = {
+    """Return in words how many runs of each side diverged; shared networks are named once."""
+    by_side = {
         f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
         for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)
     }
-    counts = [f"{count} of {name}" for name, count in lost.items() if count]
+    counts = [f"{count} of {name}" for name, count in by_side.items() if count]
     return f" (diverged, so counted as 0: {listed(counts)})" if counts else ""
 
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
-    """Return the counts as a list and the rows as a table, as in docs/replications.md."""
+    """Return Markdown: the counts as a list, and the rows as a table (docs/replications.md)."""
     claims = []
     for row in rows:
         claim, earlier = row.claim, row.claim.earlier or ""

@@ -1,8 +1,8 @@
-"""Decide the claims of an experiment: supported, contradicted, or neither.
+"""Tests of an experiment's claims: each is supported, contradicted or neither.
 
 A claim (:class:`reality_check.config.claims.Claim`) is locked with the experiment before it runs,
-so the verdict follows from the numbers alone. With d the difference of what two methods score
-(:meth:`Summary.estimates`) and m the claim's margin:
+so the verdict follows from the numbers alone. With d the difference between the scores of two
+methods (:meth:`Summary.estimates`) and m the claim's margin:
 
 ========= ==================== ======================================== ==================
 test      supported            contradicted                             undecided
@@ -13,16 +13,16 @@ not_below d > -m               d < -m                                   else
 equal     -m < d < m           d < -m or d > m                          else
 ========= ==================== ======================================== ==================
 
-"d > 0" and the like mean that a two-sided test at 5 % says so; "-m < d < m" that both one-sided
-tests do (TOST: Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power
-approach for assessing the equivalence of average bioavailability"). All tests of an experiment, of
-both kinds, are one family of Holm's correction. Estimates are over searches where they repeat; one
-search of each of two methods is undecided. Values of the same networks (one method, aggregate
-against ensemble or one metric against another) are subtracted before they are averaged. A claim of
-several comparisons is supported where all are; else the verdict is that of the one that weighs
-most. Where neither side is better than the untrained network, it is uninformative. A run that
-diverged counts as 0; where only such runs are compared, the claim is undecided: methods that all
-fail are not equally good.
+"d > 0" and the like mean that a two-sided test at 5 % is significant, and "-m < d < m" that both
+one-sided tests are (TOST: Schuirmann 1987, "A comparison of the two one-sided tests procedure and
+the power approach for assessing the equivalence of average bioavailability"). Holm's correction
+covers all tests of an experiment, of both kinds. Estimates are over searches if searches are
+repeated; with one search per method, a claim on two methods is undecided. Values of the same
+networks (one method, aggregate against ensemble or one metric against another) are subtracted
+before they are averaged. A claim of several comparisons is supported if all of them are; otherwise
+it has the verdict that comes first in :data:`_ORDER`. A comparison is uninformative if neither side
+is better than the untrained network. A run that diverged counts as 0; if all compared runs
+diverged, the claim is undecided, since methods that all fail are not equally good.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from reality_check.statistics import (
 Verdict = Literal[
     "supported", "contradicted", "smaller than the margin", "uninformative", "undecided"
 ]
-#: Of several comparisons, the first of these that one of them has is the claim's.
+#: A claim of several comparisons has the first of these verdicts that any comparison has.
 _ORDER: tuple[Verdict, ...] = (
     "contradicted",
     "smaller than the margin",
@@ -66,21 +66,20 @@ class Finding:
     """One comparison of a claim.
 
     Attributes:
-        first: what should be higher.
-        second: what it is compared with.
+        first: the side that the claim says is higher.
+        second: the side it is compared with.
         difference: first minus second, in the unit of the metric (mostly a fraction), with the
-            95 % interval of this comparison alone; ``None`` where one of them has no results, or
-            every run diverged.
-        p: that the difference is what the test denies (see the module's table), two-sided, after
-            Holm's correction; ``None`` without an interval.
-        p_equal: that the difference is beyond the margin, after Holm's correction; ``None`` too for
-            a test that does not ask.
-        verdict: of this comparison.
-        why: what is in the way, empty where there is an interval.
-        diverged: how many runs of the first and of the second diverged, and count as 0.
-        times: of an undecided comparison, how many times as many searches (trials, of all subsets
-            of one search) would decide it in four of five experiments, if the difference is what
-            was found; ``None`` where none would.
+            uncorrected 95 % interval; ``None`` if a side has no results, or every run diverged.
+        p: two-sided p-value of the claim's test (see the table above) after Holm's correction;
+            ``None`` without a test.
+        p_equal: p-value for "the difference is beyond the margin" after Holm's correction; ``None``
+            without a test, and for ``not_below``, which does not ask.
+        verdict: verdict on this comparison.
+        why: why there is no test; empty if there is one.
+        diverged: number of diverged runs of the first and of the second side, which count as 0.
+        times: for an undecided comparison, by which factor more searches (or trials, with all
+            subsets of one search) would decide it in four of five experiments if the measured
+            difference is the true one; ``None`` if no number would, and for decided comparisons.
     """
 
     first: Measured
@@ -96,7 +95,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """A claim with its verdict and the comparisons it follows from."""
+    """A claim with its verdict, and the comparisons that it follows from."""
 
     claim: Claim
     verdict: Verdict
@@ -107,11 +106,11 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     """Decide all claims of an experiment.
 
     Args:
-        experiment: with the claims, as it was run.
-        results: what was measured; its records say which runs diverged.
+        experiment: the experiment as it was run, with its claims.
+        results: the results, whose records say which runs diverged.
 
     Returns:
-        In the order of the claims.
+        The verdicts in the order of the claims.
     """
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
@@ -129,8 +128,8 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     tests = sum(p is not None for p in p_values)
     corrected = iter(holm_of_known(p_values))
     verdicts = []
-    for claim, own in zip(experiment.claims, comparisons, strict=True):
-        findings = tuple(pair.finding(next(corrected), next(corrected), tests) for pair in own)
+    for claim, pairs in zip(experiment.claims, comparisons, strict=True):
+        findings = tuple(pair.finding(next(corrected), next(corrected), tests) for pair in pairs)
         verdict = min((finding.verdict for finding in findings), key=_ORDER.index)
         verdicts.append(ClaimVerdict(claim, verdict, findings))
     return tuple(verdicts)
@@ -143,7 +142,7 @@ class _Side:
         self.measured = measured
         rows = summary.rows.get((measured.category, measured.metric, measured.method), [])
         self.rows = {row.reproduction: row for row in rows}
-        #: Which networks: the method, and the stage that trained them.
+        #: The method and the stage that trained the networks of this side.
         self.networks = measured.method, stage_of(measured.category)
         record = summary.records.get(measured.method)
         runs = getattr(record, self.networks[1]) if record else ()
@@ -151,12 +150,12 @@ class _Side:
 
     @property
     def diverged(self) -> int:
-        """Count the values that are zeros of runs that diverged."""
+        """Number of values that are 0 because their run diverged."""
         return sum(run in self._diverged_runs for run in self.rows)
 
 
 class _Comparison:
-    """One comparison before the correction."""
+    """A comparison with its p-values before Holm's correction."""
 
     def __init__(
         self, claim: Claim, summary: Summary, no_better: Collection[str], *sides: _Side
@@ -171,17 +170,17 @@ class _Comparison:
             common = sorted(first.rows.keys() & second.rows.keys())
             for side in self._sides:
                 side.rows = {run: side.rows[run] for run in common}
-        nothing = self._nothing()
-        self.difference = None if nothing else self._shifted(0.0)
-        #: What is in the way of a test; empty where there is one.
-        self.why = nothing or self._untestable()
+        empty = self._why_empty()
+        self.difference = None if empty else self._shifted(0.0)
+        #: Why there is no test; empty if there is one.
+        self.why = empty or self._why_untestable()
         score = summary.estimate(list(second.rows.values())).mean if self.difference else 0.0
         self.margin = claim.margin_at(score, first.measured.metric)
         self.p = None if self.why else self._p()
         self.p_equal = None if self.why or claim.test == "not_below" else self._p_equal()
 
-    def _nothing(self) -> str:
-        """Return why there is nothing to compare; empty where there is."""
+    def _why_empty(self) -> str:
+        """Return why there is nothing to compare; empty if there is something."""
         for side in self._sides:
             if not side.rows:
                 return f"{side.measured.method} has no results"
@@ -190,8 +189,8 @@ class _Comparison:
         methods = dict.fromkeys(side.measured.method for side in self._sides)
         return f"every run of {' and '.join(methods)} diverged"
 
-    def _untestable(self) -> str:
-        """Return why the difference decides nothing; empty where it does."""
+    def _why_untestable(self) -> str:
+        """Return why the difference cannot be tested; empty if it can."""
         losses = self.first.measured.method != self.second.measured.method
         if self._summary.evidence is Evidence.SETTINGS and losses:
             return "one search of each method cannot distinguish losses"
@@ -200,7 +199,7 @@ class _Comparison:
         return ""
 
     def _shifted(self, shift: float) -> Difference:
-        """Return the difference plus a number: its test against 0 is one against minus that."""
+        """Return the difference plus ``shift``; it tests the difference against ``-shift``."""
         if self._paired:
             rows = [
                 dataclasses.replace(row, value=row.value - self.second.rows[run].value)
@@ -213,6 +212,7 @@ class _Comparison:
         return estimate_difference(dataclasses.replace(first, mean=first.mean + shift), second)
 
     def _p(self) -> float:
+        """Return the p-value of the claim's test, before Holm's correction."""
         if self.claim.test == "equal":  # beyond the margin on either side
             beyond = self._one_sided(self.margin, -1), self._one_sided(-self.margin, 1)
             return min(1.0, 2 * min(beyond))
@@ -221,6 +221,7 @@ class _Comparison:
         return p
 
     def _p_equal(self) -> float:
+        """Return the p-value for "the difference is beyond the margin", before the correction."""
         return max(self._one_sided(self.margin, 1), self._one_sided(-self.margin, -1))
 
     def _one_sided(self, shift: float, sign: int) -> float:
@@ -231,12 +232,12 @@ class _Comparison:
         return half if sign * difference.mean > 0 else 1 - half
 
     def finding(self, p: float | None, p_equal: float | None, tests: int) -> Finding:
-        """Return the comparison with its corrected p-values and what follows from them.
+        """Return the finding that follows from the corrected p-values.
 
         Args:
-            p: of its test.
-            p_equal: of that for equality.
-            tests: of the whole experiment, which are corrected for.
+            p: corrected p-value of the claim's test.
+            p_equal: corrected p-value of the test for equality.
+            tests: number of tests of the experiment, which the correction covers.
         """
         verdict = self._verdict(p, p_equal)
         return Finding(
@@ -252,7 +253,7 @@ class _Comparison:
         )
 
     def _times(self, tests: int) -> float | None:
-        """Return how many times as much it takes until the cheaper of the two tests decides."""
+        """Return by which factor more units are needed until the cheaper of both tests decides."""
         assert self.difference is not None
         distance = abs(self.difference.mean)
         gap = {

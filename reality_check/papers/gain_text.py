@@ -30,7 +30,7 @@ _LEGEND = {
 
 
 def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
-    """Yield the whole answer, line by line."""
+    """Yield the lines of the text that ``reality-check claim`` prints."""
     metric, many = table.rows[0].metric, counted(len(gains), "comparison")
     yield f"{table.source}, {metric} in points: {many}, corrected together (Holm)."
     search = noise.search.sd * noise.network.sd
@@ -64,7 +64,7 @@ def _sentence(gain: Gain) -> str:
 
 
 def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
-    """Return the answer as plain data (``--json``)."""
+    """Return the comparisons and the noise as plain data (``--json``)."""
     return {
         "source": table.source,
         "metric": table.rows[0].metric,
@@ -94,7 +94,7 @@ def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str,
 
 
 def write_figure(path: Path, table: PrintedTable, gains: Sequence[Gain]) -> None:
-    """Draw each difference with both intervals; the ending of the path says the format."""
+    """Draw each difference with both intervals; the suffix of the path sets the format."""
     from reality_check.report.figures.plotting import render
 
     ending = path.suffix.removeprefix(".")

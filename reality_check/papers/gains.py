@@ -1,9 +1,10 @@
-"""Which gains of a printed table are larger than luck: of seeds, of searches, of the selection.
+"""Tests whether gains in a printed table exceed the luck of seeds, searches and selection.
 
-A printed mean is taken for theta + s / √searches + r / √n, with theta the expected score of the
-loss after such a search, s the luck of a search and r that of a retraining. What a table does not
-print is taken from measurements (``configs/noise.yaml``, and the intervals of published tables).
-``docs/claim.md`` has the formulas and what they are worth on tables whose truth is known.
+A printed mean is modelled as theta + s / √searches + r / √n, where theta is the expected score of
+the loss after such a search, s the luck of a search and r the luck of a retraining. Variances that
+a table does not print are taken from measurements (``configs/noise.yaml``, and the intervals of
+published tables). ``docs/claim.md`` has the formulas, and tests them on tables whose truth is
+known.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
 Outcome = Literal["distinguishable", "the settings only", "not distinguishable"]
-#: Searches of each method that :func:`searches_for` tries, and retrainings of each winner.
-_MOST_SEARCHES, RETRAININGS = 1000, 2
+#: The most searches of each method that :func:`searches_for` tries.
+_MAX_SEARCHES = 1000
+#: Retrainings of each winner that it assumes.
+RETRAININGS = 2
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class Spread:
     """A variance, and how well it is known.
 
     Attributes:
-        variance: its estimate.
-        degrees: of freedom, of a multiple of chi-square with that mean and spread.
-        source: where it is from, in a phrase.
+        variance: the estimate.
+        degrees: its degrees of freedom, as of a scaled chi-square variable.
+        source: a phrase that says where the estimate comes from.
     """
 
     variance: float
@@ -57,13 +60,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Noise:
-    """The luck that a table's means contain, in points.
+    """The noise in the means of a table, in points.
 
     Attributes:
-        network: of training one network.
-        search: of a search, over that of training one network.
-        selection: what choosing by the test classes adds, over the sd of training one network.
-        classes: variance of a difference over draws of test classes; 0 where only these are meant.
+        network: variance of training one network.
+        search: variance of a search, divided by the variance of training one network.
+        selection: gain by selection on the test classes, divided by the sd of training one network.
+        classes: variance of a difference over draws of test classes; 0 if other test classes are
+            not considered.
     """
 
     network: Spread
@@ -72,13 +76,13 @@ class Noise:
     classes: float = 0.0
 
     def of(self, row: TableRow) -> tuple[float, float]:
-        """Return squared standard errors of a row: of its retrainings, and of its searches."""
+        """Return the squared standard errors of a row by its retrainings and by its searches."""
         training = self.network.variance / (row.networks * row.n)
         return training, self.network.variance * self.search.variance / row.searches
 
     @property
     def allowance(self) -> float:
-        """Return what selection on test classes may add to one side only."""
+        """How much selection on the test classes may add to one side of a comparison."""
         return self.selection * self.network.sd
 
 
@@ -87,16 +91,16 @@ class Gain:
     """One comparison of two rows.
 
     Attributes:
-        first: what is said to be better, or is printed higher.
-        second: what it is compared with.
-        difference: of the printed means, in points.
-        seeds: half-width of the interval if searches and selection had no luck.
-        all: half-width with the luck of searches, and what selection may add.
-        p_seeds: two-sided, for "the settings retrain alike", after Holm's correction.
-        p: for "the losses are alike", after Holm's correction.
-        outcome: what follows.
-        searches: of each method that would settle a true difference of this size; ``None`` where a
-            thousand would not, or it is settled.
+        first: the row that is claimed to be better, or has the higher mean.
+        second: the row it is compared with.
+        difference: difference of the printed means, in points.
+        seeds: half-width of the interval by the noise of retraining alone.
+        all: half-width by all noise, including what selection may add.
+        p_seeds: two-sided p-value for "the settings retrain alike", after Holm's correction.
+        p: two-sided p-value for "the losses are alike", after Holm's correction.
+        outcome: the verdict.
+        searches: number of searches of each method that would find a true difference of this size;
+            ``None`` if a thousand would not, or if the losses are already distinguishable.
     """
 
     first: TableRow
@@ -111,9 +115,9 @@ class Gain:
 
 
 def pooled(variances: Sequence[float], source: str) -> Spread:
-    """Return the mean of variances, with degrees of freedom that say how much they differ.
+    """Return the mean of variances, with degrees of freedom that reflect how much they differ.
 
-    A multiple of chi-square with d degrees has the squared coefficient of variation 2 / d.
+    A scaled chi-square variable with d degrees has the squared coefficient of variation 2 / d.
     """
     mean = math.fsum(variances) / len(variances)
     if len(variances) < 2:
@@ -125,15 +129,15 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
 def noise_of(
     table: PrintedTable, seed_sd: float | None = None, classes: int | None = None
 ) -> Noise:
-    """Return the noise of a table: as printed, as given, or as measured elsewhere.
+    """Return the noise of a table: as given, as printed, or as measured elsewhere.
 
     Args:
-        table: of one metric.
-        seed_sd: of training one network, in points.
-        classes: how many test classes there are, if other ones of the kind are meant too.
+        table: a table of one metric.
+        seed_sd: sd of training one network, in points; ``None`` if unknown.
+        classes: number of test classes; ``None`` if other test classes are not considered.
 
     Raises:
-        UsageError: nothing is known of the metric; it says what to give.
+        UsageError: no sd is known for the metric; the message says what to give.
     """
     measured = read_yaml(configs_root() / "noise.yaml")
     shortest = min(row.trials for row in table.rows)
@@ -144,21 +148,22 @@ def noise_of(
     by_classes = measured["classes"]
     spread = pooled([sd**2 for sd in by_classes["sd"]], "").variance * by_classes["number"]
     return Noise(
-        _network(table, seed_sd),
+        _network_noise(table, seed_sd),
         search,
         max(of_trials["selection"]),
         spread / classes if classes else 0.0,
     )
 
 
-def _network(table: PrintedTable, seed_sd: float | None) -> Spread:
+def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
+    """Return the variance of training one network: as given, as printed, or as published."""
     if seed_sd is not None:
         return Spread(seed_sd**2, math.inf, "given by --seed-sd")
     printed = [row for row in table.rows if row.sd is not None]
     if printed:
         degrees = sum(row.n - 1 for row in printed)
-        sums = math.fsum((row.n - 1) * row.networks * (row.sd or 0) ** 2 for row in printed)
-        return Spread(sums / degrees, degrees, "printed in the table")
+        squares = math.fsum((row.n - 1) * row.networks * (row.sd or 0) ** 2 for row in printed)
+        return Spread(squares / degrees, degrees, "printed in the table")
     metric = table.rows[0].metric
     known = published_sds("P@1" if metric == "R@1" else metric)
     if not known:
@@ -177,21 +182,22 @@ def judge_gains(table: PrintedTable, noise: Noise, proposed: str | None = None) 
     """Decide all comparisons of a table of one metric, with Holm's correction over them.
 
     Args:
-        table: of one metric (:meth:`PrintedTable.of`).
-        noise: that its means contain.
-        proposed: method that is compared with each other one; ``None`` compares every pair.
+        table: a table of one metric (:meth:`PrintedTable.of`).
+        noise: the noise of its means.
+        proposed: method to compare with each other one; ``None`` compares every pair.
     """
     gains = [_gain(first, second, noise) for first, second in _pairs(table, proposed)]
-    seeds, whole = holm([gain.p_seeds for gain in gains]), holm([gain.p for gain in gains])
+    adjusted_seeds = holm([gain.p_seeds for gain in gains])
+    adjusted = holm([gain.p for gain in gains])
     corrected = [
         replace(gain, p_seeds=p_seeds, p=p)
-        for gain, p_seeds, p in zip(gains, seeds, whole, strict=True)
+        for gain, p_seeds, p in zip(gains, adjusted_seeds, adjusted, strict=True)
     ]
     return [_decided(gain, noise, len(gains)) for gain in corrected]
 
 
 def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow, TableRow]]:
-    """Yield the proposed method with each other one, or every pair, the higher first.
+    """Yield the proposed method with each other one, or every pair with the higher mean first.
 
     Raises:
         UsageError: the table has no such method, or fewer than two.
@@ -208,19 +214,19 @@ def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow
                 f"{table.source} has no method {proposed!r}; it has {', '.join(names)}."
                 f"{nearest(proposed, names)}"
             )
-        own = table.rows[names.index(proposed)]
-        yield from ((own, row) for row in table.rows if row is not own)
+        first = table.rows[names.index(proposed)]
+        yield from ((first, row) for row in table.rows if row is not first)
         return
     yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
 
 
 def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
-    """Return a comparison before the correction."""
+    """Return a comparison with its p-values before Holm's correction."""
     difference, network = first.mean - second.mean, noise.network.degrees
     training, searches = map(sum, zip(noise.of(first), noise.of(second), strict=True))
-    # Each of the two methods has a luck of its own; a product is as uncertain as both factors.
-    known = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
-    degrees = satterthwaite(training, network, searches, known)
+    # Two methods have independent searches; the uncertainty of a product is that of both factors.
+    search_degrees = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
+    degrees = satterthwaite(training, network, searches, search_degrees)
     error = math.sqrt(training + searches + noise.classes)
     allowance = noise.allowance if "test" in (first.selected_on, second.selected_on) else 0.0
     return Gain(
@@ -235,7 +241,7 @@ def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
 
 
 def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
-    """Return the comparison with what follows from the corrected p-values."""
+    """Return the comparison with the outcome that follows from its corrected p-values."""
     level = 1 - CONFIDENCE
     if gain.p < level:
         return replace(gain, outcome="distinguishable")
@@ -247,8 +253,9 @@ def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
 def searches_for(difference: float, noise: Noise, networks: int, comparisons: int) -> int | None:
     """Return how many searches of each method find a true difference in 80 % of cases.
 
-    With fresh seeds, selection on validation classes, two retrainings of each winner, and Welch's
-    test over the means of searches after Holm's strictest step.
+    This assumes fresh seeds, selection on validation classes, two retrainings of each winner, and
+    Welch's test over the means of searches at the level of Holm's strictest step. The result is
+    ``None`` if more than 1,000 searches are needed.
     """
     training = noise.network.variance / networks
     shares = Shares(noise.network.variance * noise.search.variance, training)
@@ -257,6 +264,6 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
         error = planned_error(shares, searches, RETRAININGS)
         return smallest_detectable(error, searches - 1, pairs=comparisons) <= difference
 
-    planned = range(3, _MOST_SEARCHES + 1)
+    planned = range(3, _MAX_SEARCHES + 1)
     enough = bisect.bisect_left(planned, True, key=detects)
     return planned[enough] if enough < len(planned) else None

@@ -1,4 +1,4 @@
-"""Printed tables of results: those that ship with the package, and a CSV of one's own."""
+"""Printed tables of results, from the package or from the user's CSV."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reality_check.utils.config_files import paper_files, shipped_files
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Reproductions and trials of the Reality Check.
+#: Numbers of reproductions and of trials in the tables of the Reality Check.
 _REPRODUCTIONS, _TRIALS = 10, 50
 _RUNS = re.compile(r"over (\d+) runs")
 
@@ -35,9 +35,9 @@ class ShippedTable:
     """A table of test results from ``configs/published/`` or ``configs/papers/``.
 
     Attributes:
-        reader: of its data set (``cub200``).
-        protocol: name of the shipped protocol that it was made by.
-        printed: the numbers.
+        reader: reader of its data set, e.g. ``cub200``.
+        protocol: name of the shipped protocol that produced it.
+        printed: its numbers.
     """
 
     reader: str
@@ -46,7 +46,7 @@ class ShippedTable:
 
 
 def shipped_table(name: str) -> ShippedTable:
-    """Return ``published/mlrc_cub200``, or ``papers/000_sgsl/table1_cub200``."""
+    """Return the table of a name, e.g. ``published/mlrc_cub200``."""
     if name in paper_files():
         experiment = load_experiment(name)
         assert experiment.published_results is not None, name
@@ -60,31 +60,31 @@ def shipped_table(name: str) -> ShippedTable:
 
 
 def published_tables() -> Iterator[ShippedTable]:
-    """Yield the tables of ``configs/published/``."""
+    """Return an iterator over the tables of ``configs/published/``."""
     return map(shipped_table, shipped_files("published"))
 
 
 class TableRow(Strict):
-    """A printed mean: a row of a CSV, whose columns are these fields."""
+    """A printed mean, as one row of a CSV whose columns are these fields."""
 
     method: str
-    """As the table names it."""
+    """Name of the method in the table."""
     metric: str
-    """As the table names it."""
+    """Name of the metric in the table."""
     mean: float = Field(ge=0, le=100)
-    """In points."""
+    """Mean in points."""
     n: int = Field(1, ge=1)
-    """How many retrainings it is the mean of."""
+    """Number of retrainings that were averaged."""
     sd: float | None = Field(None, gt=0, le=100)
-    """Of one of these, where it was printed."""
+    """Standard deviation of one retraining, in points; ``None`` if it was not printed."""
     searches: int = Field(1, ge=1)
-    """How many searches the retrainings come from."""
+    """Number of searches that the retrainings come from."""
     trials: int = Field(10, ge=1)
-    """Of each search."""
+    """Number of trials of each search."""
     networks: int = Field(1, ge=1)
-    """Of which one retraining is the mean (folds of a cross-validation)."""
+    """Number of networks averaged in one retraining, e.g. the folds of a cross-validation."""
     selected_on: Literal["validation", "test"] = "validation"
-    """Classes that epochs or values were chosen by."""
+    """Classes on which epochs or values were selected."""
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:
@@ -101,7 +101,7 @@ class TableRow(Strict):
         return self
 
 
-#: The columns of a CSV, those that it needs first.
+#: All columns of a CSV, the required ones first.
 COLUMNS = tuple(TableRow.model_fields)
 _NEEDED = tuple(name for name, field in TableRow.model_fields.items() if field.is_required())
 
@@ -111,9 +111,9 @@ class PrintedTable:
     """The rows of a table.
 
     Attributes:
-        source: paper and item, or the file.
-        reader: of its data set (``cub200``); empty where it is not known.
-        rows: as printed.
+        source: paper and item, or path of the file.
+        reader: reader of its data set, e.g. ``cub200``; empty if unknown.
+        rows: the rows as printed.
     """
 
     source: str
@@ -121,29 +121,33 @@ class PrintedTable:
     rows: tuple[TableRow, ...]
 
     def of(self, metric: str | None, selected_on: str | None) -> PrintedTable:
-        """Return the rows of one metric (by default R@1 or MAP@R), as if selected on these classes.
+        """Return the rows of one metric.
+
+        Args:
+            metric: name of the metric; ``None`` for R@1, MAP@R or else the first.
+            selected_on: overrides the ``selected_on`` of the rows; ``None`` keeps it.
 
         Raises:
             UsageError: no row has the metric.
         """
         metrics = list(dict.fromkeys(row.metric for row in self.rows))
         usual = next((name for name in ("R@1", "MAP@R") if name in metrics), metrics[0])
-        wanted = usual if metric is None else metric
-        if wanted not in metrics:
+        name = usual if metric is None else metric
+        if name not in metrics:
             raise UsageError(
-                f"{self.source} has no metric {wanted!r}; it has {', '.join(metrics)}."
-                f"{nearest(wanted, metrics)}"
+                f"{self.source} has no metric {name!r}; it has {', '.join(metrics)}."
+                f"{nearest(name, metrics)}"
             )
         changes = {} if selected_on is None else {"selected_on": selected_on}
-        rows = [row.model_copy(update=changes) for row in self.rows if row.metric == wanted]
+        rows = [row.model_copy(update=changes) for row in self.rows if row.metric == name]
         return replace(self, rows=tuple(rows))
 
 
 def load_table(name: str) -> PrintedTable:
-    """Return a table by the path of its CSV, whatever its suffix, or by the name of a shipped one.
+    """Return a table by the path of its CSV, or by the name of a shipped table.
 
     Raises:
-        UsageError: there is no such table, or it cannot be read.
+        UsageError: the table does not exist or cannot be read.
     """
     if Path(name).suffix == ".csv" or Path(name).is_file():
         return read_csv(Path(name))
@@ -160,7 +164,7 @@ def load_table(name: str) -> PrintedTable:
 
 
 def _printed_rows(table: ShippedTable) -> PrintedTable:
-    """Return the last category; means of ``complete`` are single runs chosen on test data."""
+    """Return the rows of the last category; in ``complete`` they are selected on test classes."""
     category, methods = list(table.printed.results.items())[-1]
     design: dict[str, Any] = {"n": _REPRODUCTIONS, "trials": _TRIALS, "networks": 4}
     if category == "complete":
@@ -170,16 +174,16 @@ def _printed_rows(table: ShippedTable) -> PrintedTable:
         if "pretrained trunk" in method:
             continue
         for metric, (mean, *spread) in figures.items():
-            own = dict(design, method=method, metric=metric_of(metric).title, mean=mean)
+            row = dict(design, method=method, metric=metric_of(metric).title, mean=mean)
             if spread:
-                own["n"], own["sd"] = _retrainings(table.printed, spread[0])
-                own["selected_on"] = "validation"
-            rows.append(TableRow(**own))
+                row["n"], row["sd"] = _retrainings(table.printed, spread[0])
+                row["selected_on"] = "validation"
+            rows.append(TableRow(**row))
     return PrintedTable(table.printed.source, table.reader, tuple(rows))
 
 
 def _retrainings(printed: PublishedResults, spread: float) -> tuple[int, float]:
-    """Return of how many runs a printed spread is, and what it is as a standard deviation."""
+    """Return the number of runs behind a printed spread, and its standard deviation."""
     match = _RUNS.search(printed.spread)
     n = int(match[1]) if match else _REPRODUCTIONS
     if printed.spread.startswith("standard deviation"):
@@ -188,24 +192,24 @@ def _retrainings(printed: PublishedResults, spread: float) -> tuple[int, float]:
 
 
 def published_sds(metric: str) -> dict[str, list[float]]:
-    """Return the sds of retrainings in the Reality Check's tables, in points, by data set's reader.
+    """Return the sds of retrainings in the tables of the Reality Check, by reader of the data set.
 
-    They are of the category aggregate, whose values are means of four networks.
+    They are in points, and of the category "aggregate", whose values are means of four networks.
     """
     sds: dict[str, list[float]] = {}
     for table in published_tables():
         if table.protocol.startswith("mlrc"):
             rows = _printed_rows(table).rows  # aggregate is the last category
-            if own := [row.sd for row in rows if row.metric == metric and row.sd is not None]:
-                sds[table.reader] = own
+            if printed := [row.sd for row in rows if row.metric == metric and row.sd is not None]:
+                sds[table.reader] = printed
     return sds
 
 
 def read_csv(path: Path) -> PrintedTable:
-    """Return the rows of a CSV whose header names :data:`COLUMNS`; empty cells take the defaults.
+    """Return the rows of a CSV with a header of :data:`COLUMNS`; empty cells take the defaults.
 
     Raises:
-        UsageError: it cannot be read, or a cell is wrong; it says which.
+        UsageError: the file cannot be read, or a cell is wrong; the message says which.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -239,12 +243,12 @@ def read_csv(path: Path) -> PrintedTable:
     return PrintedTable(str(path), "", rows)
 
 
-def _row(cells: dict[str, Any], where: str) -> TableRow:
+def _row(cells: dict[str, Any], place: str) -> TableRow:
     if None in cells:
         raise UsageError(
-            f"{where} has more cells than the header; numbers have points, not commas, and a name "
+            f"{place} has more cells than the header; numbers have points, not commas, and a name "
             "with a comma stands in quotes."
         )
-    given = {name: text.strip() for name, text in cells.items() if text and text.strip()}
-    row: TableRow = validate(TableRow, given, where)
+    cell_texts = {name: text.strip() for name, text in cells.items() if text and text.strip()}
+    row: TableRow = validate(TableRow, cell_texts, place)
     return row

@@ -1,7 +1,7 @@
 """Published tables to compare an experiment's results with (``report --compare published``).
 
-They are those of ``configs/published/`` with the experiment's data set, categories and metrics. The
-notes of each table say how the experiment differs from the published one.
+These are the tables of ``configs/published/`` of the experiment's data set. The notes of each table
+say how the experiment differs from the published one.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from reality_check.utils.errors import UsageError
 
 
 def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
-    """Return the tables of the experiment's data set, cut to its categories and the three metrics.
+    """Return tables of the experiment's data set, limited to its categories and the three metrics.
 
-    Their notes continue with every difference of the experiment from their protocol. A method of
-    the experiment is compared with one of the table where name and loss are the same.
+    Each difference of the experiment from the protocol of a table is appended to the notes of the
+    table. Methods are compared if both name and loss are the same.
 
     Raises:
-        UsageError: there is none; it lists the tables.
+        UsageError: there is no such table; the message lists all tables.
     """
-    own = experiment.published_results
+    paper = experiment.published_results
     tables = list(published_tables())
     comparable = [
         _comparable_part(table, experiment)
         for table in tables
         if table.reader == experiment.dataset.reader
-        and not (own and table.printed.source == own.source)
+        and not (paper and table.printed.source == paper.source)
     ]
     if parts := tuple(part for part in comparable if part.results):
         return parts
-    if own is not None and own.results:
+    if paper is not None and paper.results:
         raise UsageError(
-            f"{experiment.name} repeats {own.source}, and its report shows those figures already; "
-            "leave out --compare published."
+            f"{experiment.name} repeats {paper.source}, and its report shows those figures "
+            "already; leave out --compare published."
         )
     known = [f"{table.reader} ({', '.join(table.printed.results)})" for table in tables]
     raise UsageError(
@@ -53,7 +53,7 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
 
 
 def _comparable_part(table: ShippedTable, experiment: Experiment) -> PublishedResults:
-    """Return what the experiment measures too, and how its protocol differs."""
+    """Return the part of a table that the experiment measures too, and how the protocols differ."""
     losses = {method.name: method.loss for method in experiment.methods}
     results = {
         category: {
@@ -69,13 +69,13 @@ def _comparable_part(table: ShippedTable, experiment: Experiment) -> PublishedRe
 
 
 def _same_loss(name: str, losses: dict[str, str]) -> bool:
-    """Whether a method of the table's name has its loss too, or there is none of that name."""
+    """Whether the experiment has the same loss under this name, or no method of this name."""
     shipped = name in shipped_files("methods")
     return name not in losses or (shipped and named_method(name).loss == losses[name])
 
 
 def _differences(table: ShippedTable, experiment: Experiment) -> Iterator[str]:
-    """Yield everything that is not as published: each is a reason for another figure."""
+    """Yield a sentence for each difference from the published experiment."""
     protocol = experiment.protocol.model_copy(update={"reference": table.protocol})
     as_published = experiment.model_copy(update={"protocol": protocol})
     deviations = [*against_reference(as_published), *own_ranges(as_published)]

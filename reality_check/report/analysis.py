@@ -1,6 +1,6 @@
 """How much means and differences of MAP@R may change with other test classes.
 
-Fixed seeds: the same results always give the same numbers.
+Seeds are fixed, so the same results always give the same numbers.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Uncertainty:
     """The mean of one method in one category, and its uncertainty by cause.
 
     Attributes:
-        training: over searches, or reproductions, on these classes.
-        classes: other test classes of the kind, these trainings.
-        both: both together; ``None`` with a single reproduction.
+        training: mean and interval over searches or reproductions, with these test classes.
+        classes: interval for other test classes of the same kind, with these trainings.
+        both: interval for other test classes and trainings; ``None`` with a single reproduction.
         deviation: standard deviation of the mean over drawn classes.
-        design_effect: variance by class over variance by query.
+        design_effect: variance of the mean by class, divided by its variance by query.
     """
 
     training: Estimate
@@ -48,10 +48,10 @@ class Uncertainty:
 
 
 class Analysis:
-    """Uncertainty over test classes, from the scores of every query; computed once.
+    """Uncertainty over test classes, computed once from the scores of every query.
 
     Args:
-        summary: the results.
+        summary: summary of the results.
     """
 
     def __init__(self, summary: Summary) -> None:
@@ -59,7 +59,7 @@ class Analysis:
 
     @cached_property
     def uncertainties(self) -> dict[tuple[str, str], Uncertainty]:
-        """By (method, category), where the scores of every query of all runs were kept."""
+        """Uncertainty by (method, category), where scores of every query of all runs were kept."""
         uncertainties = {}
         for number, ((method, category), scores) in enumerate(self._scores.items()):
             estimate = self.summary.estimates(category)[method]
@@ -68,7 +68,7 @@ class Analysis:
             uncertainties[method, category] = Uncertainty(
                 estimate,
                 percentile_interval(draws, estimate.mean, len(self._counts)),
-                self._trained_again(draws, estimate),
+                self._with_training_noise(draws, estimate),
                 float(np.std(draws, ddof=1)),
                 design_effect(sums[0], self._counts, sums[1]),
             )
@@ -76,26 +76,26 @@ class Analysis:
 
     @cached_property
     def unscored(self) -> tuple[tuple[str, str], ...]:
-        """The (method, category) with results of which some scores of queries are missing."""
-        return tuple(key for key in self._with_results() if key not in self._scores)
+        """The (method, category) pairs that have results, but lack scores of some queries."""
+        return tuple(key for key in self._finite_results() if key not in self._scores)
 
     @property
     def test_classes(self) -> int:
-        """How many test classes have queries; 0 where no scores were kept."""
+        """Number of test classes that have queries; 0 if no scores were kept."""
         return len(self._counts)
 
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Array]:
-        """The MAP@R of each query, mean over the runs, where all of them were kept."""
+        """Mean MAP@R of each query over the runs, where the scores of all runs were kept."""
         queries, means = self.summary.results.queries, {}
         if queries is None or len(np.unique(queries.labels)) < 2:
             return {}
-        row = list(METRICS).index(PRIMARY)
-        for method, category in self._with_results():
+        metric_row = list(METRICS).index(PRIMARY)
+        for method, category in self._finite_results():
             rows = self.summary.rows[category, PRIMARY, method]
             runs = [row.reproduction for row in rows]
             loaded = {run: queries.load(method, category, run) for run in runs}
-            kept = {run: scores[row] for run, scores in loaded.items() if scores is not None}
+            kept = {run: scores[metric_row] for run, scores in loaded.items() if scores is not None}
             if len(kept) == len(runs):
                 shares = self.summary.shares(category, method)
                 means[method, category] = sum(shares[run] * kept[run] for run in runs)
@@ -112,15 +112,15 @@ class Analysis:
 
     @cached_property
     def _class_draws(self) -> Array:
-        """Means over drawn classes, the same classes for all methods and categories."""
+        """Means over drawn classes; all methods and categories see the same draws."""
         totals, counts = class_totals(np.stack(list(self._scores.values())), self._labels)
         return resampled_means(totals, counts)
 
     @cached_property
     def differences(self) -> dict[tuple[str, str, str], Bounds]:
-        """By (category, better, other): each difference with other test classes and trainings.
+        """Interval by (category, better, other) for other test classes and trainings.
 
-        Only pairs whose scores of every query were kept, and whose difference has an error.
+        Pairs without the scores of every query, or without a standard error, are left out.
         """
         positions = {key: position for position, key in enumerate(self._scores)}
         differences = {}
@@ -129,19 +129,22 @@ class Analysis:
                 keys = (pair.better, category), (pair.other, category)
                 if all(key in positions for key in keys):
                     better, other = (self._class_draws[:, positions[key]] for key in keys)
-                    if bounds := self._trained_again(better - other, pair.difference):
+                    if bounds := self._with_training_noise(better - other, pair.difference):
                         differences[category, pair.better, pair.other] = bounds
         return differences
 
-    def _trained_again(self, draws: Array, number: Estimate | Difference) -> Bounds | None:
-        """Return the interval over drawn classes that contains the noise of the training too."""
-        if number.error is None or number.degrees is None:
-            return None
-        noisy = with_noise(draws, number.error, number.degrees)
-        return percentile_interval(noisy, number.mean, len(self._counts))
+    def _with_training_noise(self, draws: Array, estimate: Estimate | Difference) -> Bounds | None:
+        """Return the interval over drawn classes with the noise of training added to the draws.
 
-    def _with_results(self) -> Iterator[tuple[str, str]]:
-        """Yield the (method, category) that have results, all of them finite."""
+        The result is ``None`` if the estimate has no standard error.
+        """
+        if estimate.error is None or estimate.degrees is None:
+            return None
+        noisy = with_noise(draws, estimate.error, estimate.degrees)
+        return percentile_interval(noisy, estimate.mean, len(self._counts))
+
+    def _finite_results(self) -> Iterator[tuple[str, str]]:
+        """Yield the (method, category) pairs whose results are all finite."""
         for category in self.summary.categories:
             for method, values in self.summary.samples(category, PRIMARY).items():
                 if np.isfinite(values).all():

@@ -33,16 +33,16 @@ from reality_check.studies.output_folder import gallery_path, query_scores_path
 from reality_check.studies.study import Studies, Study
 from reality_check.utils.environment import split_versions
 
-#: What the title of a report says after the experiment's name.
-_SELECTED_ON = {"test": " (epochs selected on the test classes)"}
+#: Suffix of a report's title by the classes that epochs are selected on.
+_TITLE_SUFFIX = {"test": " (epochs selected on the test classes)"}
 
 
 def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
-    """Read everything recorded so far. The experiment need not be finished.
+    """Return everything recorded so far; the experiment need not be finished.
 
     Args:
-        campaign: whose records.
-        importance: whether that of the parameters is computed, which takes most of the time.
+        campaign: campaign whose records are read.
+        importance: whether to compute the importance of parameters, which takes most of the time.
     """
     experiment = campaign.experiment
     stages = campaign.studies()
@@ -59,7 +59,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     return ExperimentResults(
-        name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
+        name=experiment.name + _TITLE_SUFFIX.get(protocol.selects_on, ""),
         protocol=protocol.name,
         reference=protocol.reference,
         finished=finished,
@@ -84,7 +84,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
 
 
 def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
-    """Return the metrics of each method, category and reproduction."""
+    """Return the metrics by (method, category, reproduction)."""
     metrics: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in rows:
         metrics.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
@@ -100,22 +100,22 @@ def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
 
 
 def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
-    """Return how many attempts have each value of an attribute of a trial, where it is set."""
+    """Return the number of attempts for each value of a trial's attribute, such as ``gpu``."""
     trials = (trial for study in stages.values() for trial in study.trials())
     values = (getattr(trial, attribute) for trial in trials)
     return Counter(value for value in values if value is not None)
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
-    """Return methods whose sampler drew a trial while another one of the search was running."""
+    """Return the methods whose sampler drew a trial while another trial was running."""
     parallel = []
     for (method, stage, _), study in stages.items():
         about = study.about()
         if stage is not Stage.SEARCH or about["sampler"] in INDEPENDENT:
             continue
-        random = about["sampler_arguments"].get("n_startup_trials", 0)
+        startup_trials = about["sampler_arguments"].get("n_startup_trials", 0)
         spans = [
-            (trial.started, trial.ended, index >= random)
+            (trial.started, trial.ended, index >= startup_trials)
             for index, trial in study.complete().items()
             if trial.started is not None and trial.ended is not None
         ]
@@ -161,7 +161,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
 def _retrainings(
     method: str, stage: Stage, plan: Sequence[Retrained], stages: Studies
 ) -> tuple[TrialRecord, ...]:
-    """Return the records of a stage after the searches, each with the trial that it retrains."""
+    """Return the records of reproductions or final runs, each with the trial that it retrains."""
     records = _records(method, stage, stages.get((method, stage, 0)))
     if not plan:
         return records
@@ -173,14 +173,14 @@ def _retrainings(
 
 
 def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecord, ...]:
-    """Return one record for each started trial: its complete attempt, or the latest."""
+    """Return a record of each started trial: of its complete attempt, or else of the latest."""
     if study is None:
         return ()
     trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {t.trial_index: t for t in trials if t.trial_index is not None} | study.complete()
     sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
-    worst = min(sound, default=0.0)  # what a diverged one counts as where an own metric selects
+    worst = min(sound, default=0.0)  # of a diverged trial where the user's metric selects
     return tuple(
         TrialRecord(
             method=method,
@@ -206,7 +206,7 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
 def _rows(
     experiment: Experiment, method: MethodResults, stage: Stage, study: Study | None
 ) -> list[ResultRow]:
-    """Return the scores of complete reproductions; a diverged one has 0 in every category."""
+    """Return the scores of complete reproductions; a diverged one has zeros in all categories."""
     if study is None:
         return []
     records = {record.trial_index: record for record in getattr(method, stage)}
@@ -232,17 +232,17 @@ def _rows(
 def _zero_scores(
     experiment: Experiment, method: MethodResults, stage: str
 ) -> dict[str, dict[str, float]]:
-    """Return zeros for all metrics of a scored reproduction, in both geometries.
+    """Return zeros for all metrics of a reproduction that diverged, in both geometries.
 
-    An own metric has no value that is known to be the worst, so a diverged reproduction has none.
+    Metrics of the user are left out, since their worst value is not known.
     """
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
     asked = map(metric_of, (*METRICS, *experiment.protocol.final_metrics))
     ranked = [metric for metric in asked if metric.higher_is_better and not metric.is_own]
-    own = [metric.name for metric in ranked]
+    names = [metric.name for metric in ranked]
     suffix = "_raw" if method.normalize_embeddings else "_normalized"
     others = [metric.name + suffix for metric in ranked if metric.both_geometries]
-    return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
+    return {category: dict.fromkeys((*names, *others), 0.0) for category in categories}
 
 
 def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRow]:
@@ -256,10 +256,10 @@ def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRo
 
 
 def costs(stages: Studies) -> tuple[Cost, ...]:
-    """Return the hours of each stage of each method by kind of device, over all attempts.
+    """Return the hours of all attempts, by method, stage and kind of device.
 
     Args:
-        stages: by (method, stage, search); what belongs to no method has the name ``""``.
+        stages: studies by (method, stage, search); baselines, of no method, have the name ``""``.
     """
     hours: dict[tuple[str, str, str], list[float]] = {}
     for (method, stage, _), study in stages.items():

@@ -1,4 +1,4 @@
-"""Columns of the tables of methods that are no metrics: the report's, and the user's own."""
+"""Columns of method tables other than metrics: built-in ones, and the user's own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from reality_check.utils.text import duration
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the report itself.
+    """A built-in column.
 
     Attributes:
-        title: its head.
-        text: the cell of a method, in the table of a category that this stage scores.
-        untrained: the cell of what is not trained.
+        title: heading of the column.
+        text: returns the cell of a method, in tables of categories that the stage scores.
+        untrained: cell of baselines, which are not trained.
     """
 
     title: str
@@ -34,7 +34,7 @@ def _trained_parameters(method: MethodResults, stage: Stage) -> str:
     return NOTHING if count is None else f"{count:,}"
 
 
-def _time_of_a_training(method: MethodResults, stage: Stage) -> str:
+def _training_time(method: MethodResults, stage: Stage) -> str:
     """Return the average wall time of training one network."""
     trials = method.final if stage is Stage.FINAL else method.reproductions
     folds = [len(trial.fold_values) for trial in trials] if stage is not Stage.FINAL else []
@@ -44,10 +44,10 @@ def _time_of_a_training(method: MethodResults, stage: Stage) -> str:
     return duration(math.fsum(seconds) / len(seconds) / max(1, *folds, 1))
 
 
-#: The columns of every report, in their order.
+#: The built-in columns, in the order of the report.
 BUILT_IN = (
     Column("Trained parameters", _trained_parameters, untrained="0"),
-    Column("Time of a training", _time_of_a_training),
+    Column("Time of a training", _training_time),
 )
 
 
@@ -61,30 +61,30 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
-    """Return the heads of all columns: those of the report, then the user's own."""
-    return (*(column.title for column in BUILT_IN), *map(_head, own_columns(summary).values()))
+    """Return the headings of all columns: built-in ones, then the user's own."""
+    return (*(column.title for column in BUILT_IN), *map(_heading, own_columns(summary).values()))
 
 
-def _head(description: Description) -> str:
+def _heading(description: Description) -> str:
     details = [description.unit] if description.unit else []
     details += [] if description.higher_is_better else ["lower is better"]
     return f"{description.title} ({', '.join(details)})" if details else description.title
 
 
 def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...]:
-    """Return the cells of a method."""
+    """Return the cells of a method, in the order of :func:`column_titles`."""
     names = own_columns(summary)
-    entry = summary.records.get(method)
-    if entry is None:
+    record = summary.records.get(method)
+    if record is None:
         return (NOTHING,) * (len(BUILT_IN) + len(names))
-    values = {value.name: value.value for value in entry.columns}
-    own = [values.get(name) for name in names]
+    values = {value.name: value.value for value in record.columns}
+    cells = [values.get(name) for name in names]
     return (
-        *(column.text(entry, stage_of(category)) for column in BUILT_IN),
-        *(NOTHING if value is None else parameter(value) for value in own),
+        *(column.text(record, stage_of(category)) for column in BUILT_IN),
+        *(NOTHING if value is None else parameter(value) for value in cells),
     )
 
 
 def untrained_cells(summary: Summary) -> tuple[str, ...]:
-    """Return the cells of what is not trained."""
+    """Return the cells of a baseline, in the order of :func:`column_titles`."""
     return (*(column.untrained for column in BUILT_IN), *(NOTHING for _ in own_columns(summary)))

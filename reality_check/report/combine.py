@@ -1,7 +1,7 @@
 """Combine the results of several output folders, where they are comparable.
 
-Comparable results were measured on the same images and classes, with the same network, by the same
-protocol. Methods may differ in anything; so may the seed, the storage and the machine.
+Comparable results were measured on the same images and classes, with the same network and protocol.
+Methods, seeds, storages and machines may differ.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WHERE = "“How it was run”"
 
 @dataclass(frozen=True)
 class Source:
-    """One output folder: what the report calls it, where it is, and its results."""
+    """An output folder, with its label in the report, its path and its results."""
 
     label: str
     path: Path
@@ -45,7 +45,7 @@ class Source:
 
     @property
     def seed(self) -> Any:
-        """The seed of its experiment."""
+        """Seed of the experiment."""
         return self.results.config.get("seed")
 
 
@@ -56,20 +56,20 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
         UsageError: a folder is named twice.
     """
     parts = [path.resolve().parts for path in paths]
-    for number, own in enumerate(parts):
-        if own in parts[:number]:
+    for number, folder_parts in enumerate(parts):
+        if folder_parts in parts[:number]:
             raise UsageError(f"{paths[number]} is named twice; name it once.")
     labels = []
-    for own in parts:
+    for folder_parts in parts:
         length = 1
-        while sum(other[-length:] == own[-length:] for other in parts) > 1:
+        while sum(other[-length:] == folder_parts[-length:] for other in parts) > 1:
             length += 1
-        labels.append("/".join(own[-length:]))
+        labels.append("/".join(folder_parts[-length:]))
     return labels
 
 
 def differences(first: ExperimentResults, second: ExperimentResults) -> list[str]:
-    """Return the dotted keys of the settings that keep two experiments out of one table."""
+    """Return the dotted keys of settings whose values make two experiments incomparable."""
     classes = {*_texts(first.config.get("methods")), *_texts(second.config.get("methods"))}
     return conflicting_keys(first.config, second.config, is_table_neutral, classes)
 
@@ -84,7 +84,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
-    """Group sources that may stand in one table, in the order given."""
+    """Return the sources in groups that are comparable with each other, in the order given."""
     grouped: list[list[Source]] = []
     for source in sources:
         for group in grouped:
@@ -97,15 +97,15 @@ def groups(sources: Sequence[Source]) -> list[list[Source]]:
 
 
 def combine(sources: Sequence[Source]) -> ExperimentResults:
-    """Return the results of comparable folders as those of one experiment.
+    """Return the results of comparable folders as the results of one experiment.
 
-    A method that several folders searched with other seeds, all else being the same, is one method
-    with the searches of all of them. Any other that several folders have carries its folder's label
-    in its name. Where seeds differ, the reproductions of the later seeds get numbers of their own,
-    because reproductions of the same number count as trained with common seeds.
+    If several folders searched the same method with different seeds and all else equal, their
+    searches are pooled. Any other method that several folders have gets the label of its folder
+    appended to its name. Reproductions of the second and later seeds are renumbered, because
+    reproductions with the same number count as trained with common seeds.
 
     Args:
-        sources: of one group of :func:`groups`.
+        sources: sources of one group of :func:`groups`.
     """
     folders = tuple(_folder(source) for source in sources)
     if len(sources) == 1:
@@ -134,7 +134,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
 
 
 def pooled(sources: Sequence[Source]) -> set[str]:
-    """Return the names of methods of which several folders have searches: only the seed differs."""
+    """Return the names of methods whose searches in several folders differ only in the seed."""
     folders: dict[str, list[ExperimentResults]] = {}
     for source in sources:
         for method in source.results.methods:
@@ -155,7 +155,7 @@ def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
 def _differing_settings(
     first: ExperimentResults, second: ExperimentResults, method: str
 ) -> list[str]:
-    """Return the dotted keys in which a method of two folders differs, its own code among them."""
+    """Return the dotted keys in which a method's settings or code differ between two folders."""
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
     used = {*_texts(settings[0]), *_texts(settings[1])}
@@ -163,18 +163,18 @@ def _differing_settings(
     return [*differing_keys(settings[0], settings[1]), *changed]
 
 
-# -- one folder's results under the names of the whole --------------------------------------------
+# -- one folder's results under their names and numbers in the combined results -------------------
 
 
 @dataclass(frozen=True)
 class _Member:
-    """One of several folders.
+    """One of the combined folders.
 
     Attributes:
         source: the folder.
-        names: from each of its methods to the name among all.
-        first_run: what is added to the numbers of its reproductions.
-        first_search: by method, what is added to the numbers of its searches.
+        names: from the name of each of its methods to its name in the combined results.
+        first_run: offset added to the numbers of its reproductions.
+        first_search: offset added to the numbers of its searches, by method.
     """
 
     source: Source
@@ -184,6 +184,7 @@ class _Member:
 
 
 def _members(sources: Sequence[Source]) -> list[_Member]:
+    """Return the folders with their names and numbers in the combined results."""
     shared, searches = pooled(sources), Counter[str]()
     taken = Counter(method.name for source in sources for method in source.results.methods)
     seeds = list(dict.fromkeys(source.seed for source in sources))
@@ -208,7 +209,7 @@ def _members(sources: Sequence[Source]) -> list[_Member]:
 
 
 def _renamed(member: _Member) -> ExperimentResults:
-    """Return the results of a folder under the names and numbers of the whole."""
+    """Return the results of a folder under its names and numbers in the combined results."""
     results, names = member.source.results, member.names
     settings = [
         entry | {"name": names.get(entry["name"], entry["name"])}
@@ -260,11 +261,11 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
     )
 
 
-# -- the whole ------------------------------------------------------------------------------------
+# -- the combined results -------------------------------------------------------------------------
 
 
 def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
-    """Return the methods of all folders; further searches of one follow its own."""
+    """Return the methods of all folders; searches of pooled methods follow one another."""
     methods: dict[str, MethodResults] = {}
     for method in (method for part in parts for method in part.methods):
         if (first := methods.get(method.name)) is not None:
@@ -276,16 +277,16 @@ def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
                 retrained=first.retrained + method.retrained,
                 origin=f"{first.origin}, {method.origin}",
                 importance=None,
-                columns=(),  # a number of one run is none of both
+                columns=(),  # a number of one run does not describe both
             )
         methods[method.name] = method
     return tuple(methods.values())
 
 
 def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
-    """Return the baselines of all folders: those of other seeds are further ones.
+    """Return the distinct baselines of all folders.
 
-    Folders of the same seed start from the same networks and images, and have the same ones.
+    Folders with the same seed have the same networks and images, and so the same baselines.
     """
     runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
@@ -304,14 +305,14 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
-    """Return what holds for all folders, and with their labels what holds for some."""
-    several = Deviation(
+    """Return the deviations of all folders; those of some of them have labels."""
+    separate = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
         "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
-    deviations = [several, *_not_pooled(sources)]
+    deviations = [separate, *_not_pooled(sources)]
     if len({source.seed for source in sources}) > 1:
         text = (
             "The folders have different seeds; methods that are otherwise the same are further "
@@ -327,13 +328,13 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         labels = [
             s.label for s in sources if template in {d.template for d in s.results.deviations}
         ]
-        some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
-        deviations.append(dataclasses.replace(deviation, template=template + some))
+        suffix = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
+        deviations.append(dataclasses.replace(deviation, template=template + suffix))
     return tuple(deviations)
 
 
 def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
-    """Yield how methods of one name and other seeds differ, which keeps them separate."""
+    """Yield why methods of the same name in folders of different seeds were not pooled."""
     shared, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:
@@ -349,7 +350,7 @@ def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
 
 
 def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
-    """Return what is the same in all folders once, and anything else for each."""
+    """Return facts shared by all folders once, and other facts for each folder."""
     known = [(m.source.label, dict(m.source.results.facts)) for m in members]
     lines = []
     for key in dict.fromkeys(key for _, facts in known for key in facts):
@@ -366,20 +367,23 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
 
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
-    """Return the settings of the first folder, with the methods and further metrics of all."""
-    first, every = parts[0].config, [part.config for part in parts]
-    metrics = [m for config in every for m in value_at(config, "protocol.final_metrics") or []]
+    """Return the settings of the first folder, with the methods and final metrics of all."""
+    first, configs = parts[0].config, [part.config for part in parts]
+    metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
     described: dict[str, Any] = {}
-    for config in every:
+    for config in configs:
         described = (value_at(config, "protocol.described") or {}) | described
     protocol["described"] = described
-    methods = {method["name"]: method for config in every for method in config["methods"]}
+    methods = {method["name"]: method for config in configs for method in config["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 
 
 def _queries(members: Sequence[_Member]) -> QueryScores | None:
-    """Return the scores of every query, without those of folders whose queries are others."""
+    """Return the scores of every query, from folders with the same queries as the first.
+
+    The result is ``None`` if no folder has such scores.
+    """
     every = [(m, m.source.results.queries) for m in members]
     first = next((queries for _, queries in every if queries is not None), None)
     if first is None:
@@ -398,7 +402,7 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
 
 
 def _folder(source: Source) -> Folder:
-    """Return what a report says of an output folder."""
+    """Return the facts about an output folder that the report shows."""
     results = source.results
     return Folder(
         label=source.label,

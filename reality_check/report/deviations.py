@@ -1,4 +1,4 @@
-"""Deviations from the published protocol, and between methods, by settings and records."""
+"""Deviations from the published protocol, and differences in the treatment of methods."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step
 from reality_check.utils.config_files import configs_root, shipped_files
 
-#: Parts of that protocol that each paper decides for itself.
-_OF_A_PAPER = {"training", "reproductions"}
+#: Parts of the protocol ``as_published`` that each paper decides for itself.
+_PAPER_KEYS = {"training", "reproductions"}
 #: Keys of a protocol that say what it is compared with, not how it is run.
-_OF_COMPARISON = ("reference", "published")
+_COMPARISON_KEYS = ("reference", "published")
 
-#: A larger part of a method's trainings than this being cut short is serious.
+#: A method's score is in doubt if more than this share of its trainings was cut short.
 MOST_CUT_SHORT = 0.25
 
-#: Of more entries than the first number, only so many are named.
+#: Lists of more entries than the first number are abbreviated to the first few.
 _MOST_NAMED, _FIRST_NAMED = 8, 3
 
-#: Keys that mean nothing with some values of another one.
-_IDLE = {
+#: Keys that have no effect for some values of another key, with that key and those values.
+_WITHOUT_EFFECT = {
     "training.augmentation.resized_crop_ratio": (
         "training.augmentation.resized_crop_scale",
         (None,),
@@ -52,12 +52,12 @@ def find_deviations(
     """Return everything a reviewer should know before reading the numbers, serious ones first.
 
     Args:
-        experiment: as it was run.
-        methods: what was recorded.
+        experiment: the experiment as it was run.
+        methods: its recorded results.
         finished: whether all stages are complete.
         parallel: methods whose search trials overlapped in time.
-        steps: in which the experiment grew.
-        copies: the sentence on samples that have several classes.
+        steps: steps in which the experiment was extended.
+        copies: a sentence on samples that have several classes; may be empty.
     """
     deviations = [
         *unequal_treatment(experiment, methods),
@@ -77,7 +77,7 @@ def find_deviations(
 
 
 def together(deviations: Iterable[Deviation]) -> list[Deviation]:
-    """Return those that say the same of several methods as one."""
+    """Merge deviations that differ only in their methods."""
     methods: dict[Deviation, dict[str, None]] = {}
     for deviation in deviations:
         names = methods.setdefault(dataclasses.replace(deviation, methods=()), {})
@@ -85,20 +85,20 @@ def together(deviations: Iterable[Deviation]) -> list[Deviation]:
     return [dataclasses.replace(d, methods=tuple(names)) for d, names in methods.items()]
 
 
-# -- between the methods, and what happened -------------------------------------------------------
+# -- between the methods, and during the run ------------------------------------------------------
 
 
 def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
     protocol = experiment.protocol
-    wanted = dict.fromkeys(protocol.stages, protocol.runs)
+    planned = dict.fromkeys(protocol.stages, protocol.runs)
     for method in methods if not finished else ():
-        if Stage.SEARCH in wanted:
+        if Stage.SEARCH in planned:
             trials = experiment.trials_of(experiment.method(method.name))
-            wanted[Stage.SEARCH] = trials * protocol.search.repeats
+            planned[Stage.SEARCH] = trials * protocol.search.repeats
         missing = []
-        for stage, count in wanted.items():
+        for stage, count in planned.items():
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
@@ -147,7 +147,7 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
 
 
 def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Yield empty cells of the user's own columns, and columns computed by different code."""
+    """Yield deviations on empty cells of the user's columns, and on columns of different code."""
     codes: dict[str, set[str]] = {}
     for method in methods:
         for value in method.columns:
@@ -161,16 +161,17 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
-    """Return how many trainings of the reproductions ended at their best epoch, and the total.
+    """Return how many trainings of the reproductions were cut short, and the number of all.
 
-    The limit of epochs ended them there, in one phase or both: they might have gone on improving.
+    The limit on epochs ended them at their best epoch, in one phase or both, so they might have
+    improved further.
     """
     folds = [phases for trial in method.reproductions for phases in trial.cut_short]
     return sum(map(bool, folds)), len(folds)
 
 
 def is_serious(count: int, trainings: int) -> bool:
-    """Whether so many trainings were cut short that the method's score is in doubt."""
+    """Whether ``count`` trainings that were cut short put the method's score in doubt."""
     return count > MOST_CUT_SHORT * trainings
 
 
@@ -182,8 +183,8 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
             continue
         serious |= is_serious(count, trainings)
         phases = Counter(p for t in method.reproductions for fold in t.cut_short for p in fold)
-        which = ", ".join(f"phase {phase}: {phases[phase]}" for phase in sorted(phases))
-        texts.append(f"{method.name} {count} of {trainings}{f' ({which})' * (2 in phases)}")
+        by_phase = ", ".join(f"phase {phase}: {phases[phase]}" for phase in sorted(phases))
+        texts.append(f"{method.name} {count} of {trainings}{f' ({by_phase})' * (2 in phases)}")
     if texts:
         yield Deviation(
             "short training",
@@ -195,7 +196,7 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Yield searches that did not begin at random, and those whose trials all diverged."""
+    """Yield deviations on searches that did not start at random, or diverged in every trial."""
     protocol = experiment.protocol
     if Stage.SEARCH not in protocol.stages:
         return
@@ -217,13 +218,13 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
                 serious=True,
                 methods=(method.name,),
             )
-    for done in methods:
-        lost = protocol.search.repeats - len({search for search, _ in done.retrained})
-        if done.retrained and lost:
+    for results in methods:
+        num_diverged = protocol.search.repeats - len({search for search, _ in results.retrained})
+        if results.retrained and num_diverged:
             yield Deviation(
                 "diverged",
-                f"All trials of {lost} of {protocol.search.repeats} searches of {done.name} "
-                "diverged; these searches count with 0.",
+                f"All trials of {num_diverged} of {protocol.search.repeats} searches of "
+                f"{results.name} diverged; these searches count with 0.",
                 True,
             )
 
@@ -242,7 +243,7 @@ def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def against_reference(experiment: Experiment) -> Iterator[Deviation]:
-    """Yield all differences of an experiment from the protocol that it names as its reference."""
+    """Yield the differences of an experiment from the protocol that it names as its reference."""
     protocol = experiment.protocol
     reference = named_protocol(protocol.reference)
     if protocol.note:
@@ -262,10 +263,10 @@ def against_reference(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def against_published(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
-    """Yield all differences from the paper's table: by the shipped file, by changes, by errata.
+    """Yield the differences from the paper's table.
 
-    Where the experiment comes from a shipped file, it is compared with that; else only the rules
-    that all published experiments share are compared.
+    An experiment that comes from a shipped file is compared with that file, including its known
+    gaps to the paper. Otherwise only the rules that all published experiments share are compared.
     """
     protocol, published = experiment.protocol, experiment.published_results
     if protocol.selects_on == "test":
@@ -280,7 +281,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
         yield Deviation("not as in the paper", gap)
     if published is None or published.config is None:
         ours, theirs = (
-            {k: v for k, v in _rules(p).items() if k not in _OF_A_PAPER}
+            {k: v for k, v in _rules(p).items() if k not in _PAPER_KEYS}
             for p in (protocol, reference)
         )
         yield from _differences(ours, theirs, reference.name)
@@ -288,7 +289,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
     name = published.config
     variant = [f"variant={experiment.variant}"] if experiment.variant else []
     shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
-    ours, theirs = (_of_interest(source) for source in (experiment, shipped))
+    ours, theirs = (_relevant_settings(source) for source in (experiment, shipped))
     if experiment.dataset.name != shipped.dataset.name:
         yield Deviation(
             "data set",
@@ -300,7 +301,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
     yield from _differences(ours, theirs, "as shipped")
 
 
-def _of_interest(experiment: Experiment) -> dict[str, Any]:
+def _relevant_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that affect the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
     kept = {key: plain[key] for key in ("dataset", "model", "methods")}
@@ -333,17 +334,18 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
 
 
 def _differences(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], whose: str
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], reference: str
 ) -> Iterator[Deviation]:
+    """Yield a deviation for each part of the protocol in which two plain protocols differ."""
     parts: dict[str, list[str]] = {}
     for key in differing_keys(theirs, ours):
-        # What does nothing here; what it needs is listed where it should be there.
-        other, idle = _IDLE.get(key, ("", ()))
-        if value_at(ours, other) in idle or is_result_neutral(f"protocol.{key}"):
+        # A key without effect here is skipped; the key that switches it off is listed itself.
+        other, values = _WITHOUT_EFFECT.get(key, ("", ()))
+        if value_at(ours, other) in values or is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
         given, expected = _text_at(ours, key), _text_at(theirs, key)
-        parts.setdefault(part, []).append(f"{name} {given} ({whose}: {expected})")
+        parts.setdefault(part, []).append(f"{name} {given} ({reference}: {expected})")
     for part, texts in parts.items():
         yield Deviation(part, f"{', '.join(texts)}.")
 
@@ -360,7 +362,7 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
     return {
         key: value
         for key, value in protocol.plain().items()
-        if key not in _OF_COMPARISON and not is_table_neutral(f"protocol.{key}")
+        if key not in _COMPARISON_KEYS and not is_table_neutral(f"protocol.{key}")
     }
 
 
@@ -388,9 +390,9 @@ def _short(value: Any) -> str:
 
 
 def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
-    """Yield methods with the name of a shipped one, but other values or search ranges."""
+    """Yield deviations on methods named like a shipped one, but with other values or ranges."""
     if experiment.protocol.reference == AS_PUBLISHED:
-        return  # each paper's table has values of its own
+        return  # each paper's table uses its own values
     folders = named_protocol(experiment.protocol.reference).published.methods
     shipped = shipped_files("methods")
     for method in experiment.methods:

@@ -1,4 +1,4 @@
-"""The leaderboard: one page with a table of runs for each data set and protocol."""
+"""The leaderboard: a page with one table of runs for each data set and protocol."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _HOW_TO_READ = (
 
 
 def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
-    """Return the page.
+    """Return the page as HTML.
 
     Args:
-        grouped: finished runs, those that stand in one table together (:func:`groups`).
+        grouped: finished runs, in groups of comparable ones (:func:`groups`).
 
     Raises:
-        UsageError: one is not finished, or two hold the same results of a method.
+        UsageError: a run is not finished, or two runs have the same results of a method.
     """
     for group in grouped:
         for source in group:
@@ -40,7 +40,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                 )
         _check_different(group)
     boards = [Summary(combine(group)) for group in grouped]
-    # One run: where several runs have methods of one name, the combined names have labels.
+    # Of one run, because methods of the same name are renamed in the combined results.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
     index = _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
@@ -50,7 +50,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
 
 
 def _check_different(sources: Sequence[Source]) -> None:
-    """Refuse the same results twice, which would count as more evidence."""
+    """Raise ``UsageError`` if two runs have the same results, which would count twice."""
     for first, second in itertools.combinations(sources, 2):
         for method in first.results.methods:
             rows = [

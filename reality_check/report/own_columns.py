@@ -1,7 +1,7 @@
-"""The user's own columns of a report: computed when a run ends, and stored.
+"""The user's own columns of a report.
 
-They are stored in ``METHOD/columns.json`` of the output folder, so that reports and packs read them
-and import nothing.
+They are computed when a run ends, and stored in ``METHOD/columns.json`` of the output folder, so
+that reports and packs need not import the user's code.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from reality_check.utils.files import atomic_write
 def compute_columns(
     campaign: Campaign, collect: Callable[[], ExperimentResults], log: Callable[[str], None]
 ) -> None:
-    """Compute the experiment's own columns for each method that is trained here, and store them.
+    """Compute and store the user's columns of each method that is trained in this run.
 
-    Whatever a function does, its cell is then empty and says why.
+    If a function fails, its cell stays empty, and the reason is stored.
 
     Args:
-        campaign: whose work is done.
-        collect: returns what was recorded; called where there are own columns.
-        log: called with a sentence on each cell that is empty because a function failed.
+        campaign: campaign whose work is done.
+        collect: returns the results; called only if there are such columns.
+        log: called with a sentence about each cell that is empty because its function failed.
     """
     experiment = campaign.experiment
     if not experiment.report.columns:
@@ -54,10 +54,12 @@ def compute_columns(
 
 
 def read_columns(out_dir: Path, method: str, names: Sequence[str]) -> tuple[ColumnValue, ...]:
-    """Return the stored values of those columns of a method that were computed, in this order.
+    """Return the stored values of a method's columns, in the order of ``names``.
+
+    Columns that were not computed are left out.
 
     Raises:
-        UsageError: the file was changed.
+        UsageError: the file cannot be read.
     """
     file = _path(out_dir, method)
     if not names or not file.exists():
@@ -69,7 +71,8 @@ def read_columns(out_dir: Path, method: str, names: Sequence[str]) -> tuple[Colu
             )
             for entry in json.loads(file.read_text("utf-8"))
         }
-        math.fsum(value.value or 0.0 for value in stored.values())  # all are numbers
+        # Raises if a value is not a number.
+        math.fsum(value.value or 0.0 for value in stored.values())
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{file} cannot be read ({reason(error)}); delete it, and run the experiment again "
@@ -83,7 +86,7 @@ def _path(out_dir: Path, method: str) -> Path:
 
 
 def _column_value(name: str, records: MethodRecords) -> ColumnValue:
-    """Call the function of a column; the value holds the problem if there was one."""
+    """Return the value of a column; if its function fails, the value has a ``problem``."""
     description, code = Description(name[:60]), ""
     try:
         function = find_class(name, "column")
@@ -94,10 +97,10 @@ def _column_value(name: str, records: MethodRecords) -> ColumnValue:
 
 
 def _number(function: Callable[[MethodRecords], Any], records: MethodRecords) -> float | None:
-    """Return what a function returns.
+    """Return what ``function`` returns.
 
     Raises:
-        UsageError: it raised something, or returned neither a finite number nor None.
+        UsageError: ``function`` raised, or returned neither a finite number nor None.
     """
     try:
         returned = function(records)

@@ -1,4 +1,4 @@
-"""How small a difference a plan can be expected to show, before anything is trained."""
+"""The smallest difference that a plan is expected to find, before anything is trained."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from reality_check.statistics import (
 )
 from reality_check.utils.errors import UsageError
 
-#: The luck of searches of ten trials and of trainings in ``docs/calibration.md``: standard
-#: deviations of 0.80 and 0.47 points, means over its three losses.
+#: Variances of searches of ten trials and of trainings in ``docs/calibration.md``, averaged over
+#: its three losses.
 BANK = Shares(search=0.0080**2, training=0.0047**2)
 
 
 def scatter_of(results: ExperimentResults) -> Shares:
-    """Return the mean variances of the methods of an experiment, in its first category.
+    """Return the variances in the first category, averaged over the methods.
 
     Raises:
-        UsageError: its results do not show how much searches differ.
+        UsageError: the results do not show how much searches vary.
     """
     shares = mean_scatter(Summary(results))
     if shares is None:
@@ -40,10 +40,10 @@ def scatter_of(results: ExperimentResults) -> Shares:
 
 
 def mean_scatter(summary: Summary) -> Shares | None:
-    """Return the mean variances in the first category; ``None`` where no method has both."""
+    """Return the mean variances in the first category; ``None`` if no method has both variances."""
     methods = [method for method in summary.methods if method not in summary.controls]
-    every = [summary.scatter(summary.categories[0], m) for m in methods]
-    known = [(s.search, s.training) for s in every if None not in (s.search, s.training)]
+    variances = [summary.scatter(summary.categories[0], m) for m in methods]
+    known = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
     if not known:
         return None
     search, training = (fmean(part or 0.0 for part in parts) for parts in zip(*known, strict=True))
@@ -51,12 +51,12 @@ def mean_scatter(summary: Summary) -> Shares | None:
 
 
 def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = None) -> str:
-    """Say which true difference of two losses a plan would find in four of five experiments.
+    """Return a sentence on the true difference that a plan finds in four of five experiments.
 
     Args:
         protocol: the plan.
-        methods: how many are compared, each with each.
-        like: the variances to expect, as :func:`scatter_of` has them; by default the bank's.
+        methods: number of methods, which are compared pairwise.
+        like: variances to expect, e.g. from :func:`scatter_of`; ``None`` for :data:`BANK`.
     """
     shares = like or BANK
     assert shares.search is not None
@@ -83,15 +83,15 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
             f"loss for a budget of {search.budget}: they hold hardly more than one search of that "
             "size; write more protocol.search.trials"
         )
-    like_what = "that folder" if like else "docs/calibration.md, which --like RUN replaces"
+    source = "that folder" if like else "docs/calibration.md, which --like RUN replaces"
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "
         f"in 4 of 5 such experiments ({counted(pairs, 'pair')}), if searches and trainings scatter "
-        f"{scatter_text(shares)} (as in {like_what}); smaller ones mostly are not"
+        f"{scatter_text(shares)} (as in {source}); smaller ones mostly are not"
     )
 
 
 def scatter_text(shares: Shares) -> str:
-    """Say by how many points searches and trainings scatter."""
+    """Return the standard deviations of searches and trainings in words, in points."""
     sds = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
     return f"by {' and '.join(sds) or '0.0'} points"

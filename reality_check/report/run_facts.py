@@ -1,4 +1,4 @@
-"""The facts of a run beside its settings: the data as read, and the machine."""
+"""Facts of a run in addition to its settings: the data as read, and the machine."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def run_facts(
     gpus: Mapping[str, int],
     gpu_settings: Mapping[str, int],
 ) -> list[tuple[str, str]]:
-    """Return the facts of a run, each with a title.
+    """Return the facts of a run as (title, text) pairs.
 
     Args:
-        experiment: what was run.
-        data: what :meth:`PreparedExperiment.describe_data` kept; may be empty.
-        environment: of the worker that opened the first search.
-        gpus: the number of attempts on each kind of GPU.
-        gpu_settings: the number of attempts with each set of options for speed on a GPU.
+        experiment: the experiment that was run.
+        data: the result of :meth:`PreparedExperiment.describe_data`; may be empty.
+        environment: environment of the worker that opened the first search.
+        gpus: number of attempts on each kind of GPU.
+        gpu_settings: number of attempts with each set of GPU options.
     """
     protocol = experiment.protocol
     searched = Stage.SEARCH in protocol.stages
@@ -44,7 +44,7 @@ def run_facts(
 
 
 def _with_counts(values: Mapping[str, int]) -> str:
-    """Return the values, with their numbers of attempts where there are several."""
+    """Return the values in words, with the number of attempts if there are several values."""
     if len(values) == 1:
         return next(iter(values))
     return "; ".join(f"{value} ({counted(n, 'trial')})" for value, n in sorted(values.items()))

@@ -1,4 +1,4 @@
-"""The results sorted, counted and compared, as all sections of the report need them."""
+"""The results sorted, counted and compared, for all sections of the report."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from reality_check.statistics import (
     variance_shares,
 )
 
-#: Category, metric and method.
+#: (category, metric, method)
 ResultKey = tuple[str, str, str]
 
 
 class Evidence(enum.Enum):
     """The values that intervals are computed over, which decides what verdicts are about.
 
-    ``SEARCHES``: repeated searches of each method, so about the losses. ``SUBSETS``: all subsets of
-    the trials of one random search, so about the losses too. ``SETTINGS``: retrainings of the
-    winner of one search, so about the settings that it found. ``VALUES``: trainings with values
-    that were given, so about these.
+    - ``SEARCHES``: repeated searches of each method; verdicts are about the losses.
+    - ``SUBSETS``: all subsets of the trials of one random search; verdicts are about the losses.
+    - ``SETTINGS``: retrainings of the winner of one search; verdicts are about these settings.
+    - ``VALUES``: trainings with fixed values; verdicts are about these values.
     """
 
     SEARCHES = "searches"
@@ -50,7 +50,7 @@ class Evidence(enum.Enum):
 
     @property
     def repeats(self) -> str:
-        """What n counts in tables."""
+        """Name of the units that n counts in tables."""
         return {
             Evidence.SEARCHES: "searches",
             Evidence.SUBSETS: "trials of one random search",
@@ -60,13 +60,13 @@ class Evidence(enum.Enum):
 
     @property
     def of_losses(self) -> bool:
-        """Whether verdicts are about the losses, tuned with this budget."""
+        """Whether verdicts are about the losses tuned with this budget."""
         return self in (Evidence.SEARCHES, Evidence.SUBSETS)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far one method is in one stage; ``planned`` is ``None`` where it is not known."""
+    """Progress of a method in a stage; ``planned`` is ``None`` if it is not known."""
 
     done: int
     planned: int | None
@@ -81,7 +81,7 @@ class Progress:
 
 
 class Summary:
-    """Read-only view of the results, in the order in which tables and figures show them."""
+    """A read-only view of the results, in the order of tables and figures."""
 
     def __init__(self, results: ExperimentResults) -> None:
         self.results = results
@@ -89,17 +89,17 @@ class Summary:
         self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
 
     def _protocol(self, key: str) -> Any:
-        """Return a setting of the protocol by its dotted key, ``None`` where there is none."""
+        """Return a setting of the protocol by its dotted key, or ``None`` if it is not set."""
         return value_at(self.results.config, f"protocol.{key}")
 
     @cached_property
     def records(self) -> dict[str, MethodResults]:
-        """The records of each method."""
+        """The records of each method, by its name."""
         return {method.name: method for method in self.results.methods}
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What intervals are computed over."""
+        """The values that intervals are computed over."""
         searches = {row.search for row in self.results.rows} - {None}
         if not searches:
             return Evidence.VALUES
@@ -109,7 +109,7 @@ class Summary:
 
     @cached_property
     def rows(self) -> dict[ResultKey, list[ResultRow]]:
-        """The rows of each category, metric and method, by reproduction."""
+        """The rows by category, metric and method, sorted by reproduction."""
         rows: dict[ResultKey, list[ResultRow]] = {}
         for row in sorted(self.results.rows, key=lambda row: row.reproduction):
             rows.setdefault((row.category, row.metric, row.method), []).append(row)
@@ -117,7 +117,7 @@ class Summary:
 
     @cached_property
     def repeats(self) -> dict[ResultKey, dict[int, tuple[float, ...]]]:
-        """The values of each search's reproductions, or of each reproduction where none repeats."""
+        """The values of the reproductions of each search, or of each reproduction on its own."""
         return {key: self._by_repeat(rows) for key, rows in self.rows.items()}
 
     def _by_repeat(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
@@ -140,24 +140,24 @@ class Summary:
 
     @cached_property
     def origins(self) -> dict[str, str]:
-        """The output folder of each method; empty where there is only one folder."""
+        """The output folder of each method; empty if there is only one folder."""
         return {method.name: method.origin for method in self.results.methods if method.origin}
 
     @cached_property
     def categories(self) -> tuple[str, ...]:
-        """Categories that the experiment asks for or has results in, in the tables' order."""
+        """Categories that the experiment asks for or has results in, in the order of tables."""
         asked = self._protocol("categories")
-        wanted = [c for c in asked if isinstance(c, str)] if isinstance(asked, list) else []
-        present = {row.category for row in self.results.rows} | set(wanted)
+        named = [c for c in asked if isinstance(c, str)] if isinstance(asked, list) else []
+        present = {row.category for row in self.results.rows} | set(named)
         return tuple(dict.fromkeys([c for c in CATEGORIES if c in present] + sorted(present)))
 
     @cached_property
     def controls(self) -> dict[str, str]:
-        """From each control to the method that it is a second copy of."""
+        """The method that each control is a second copy of, by the name of the control."""
         return {m.name: m.control_of for m in self.results.methods if m.control_of is not None}
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
-        """Return the values of each method with results: each reproduction, or search's mean."""
+        """Return each method's values: of its reproductions, or the means of its searches."""
         return {
             method: tuple(map(fmean, self.repeats[category, metric, method].values()))
             for method in self.methods
@@ -166,26 +166,28 @@ class Summary:
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
         """Return the estimate of each method that has results, with its interval over repeats."""
-        if (category, metric) not in self._estimates:  # every section and figure asks for them
+        if (category, metric) not in self._estimates:  # cached, since every section uses them
             estimates = {}
             for method in self.methods:
                 if rows := self.rows.get((category, metric, method)):
                     estimates[method] = self.estimate(rows)
                     if self.evidence is Evidence.SEARCHES:
-                        estimates[method] = allow_for_skew(estimates[method], self._trials(method))
+                        estimates[method] = allow_for_skew(
+                            estimates[method], self._search_trials(method)
+                        )
             self._estimates[category, metric] = estimates
         return self._estimates[category, metric]
 
-    def _trials(self, method: str) -> Any:
+    def _search_trials(self, method: str) -> Any:
         """Return the number of trials of each search of a method."""
-        own = self.results.settings_of(method).get("trials")
-        return own or self._protocol("search.trials")
+        method_trials = self.results.settings_of(method).get("trials")
+        return method_trials or self._protocol("search.trials")
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
         """Return the estimate of a method.
 
         Args:
-            rows: of one method, category and metric, at least one; or differences of such.
+            rows: at least one row of a method, category and metric; or differences of such rows.
         """
         if self.evidence is Evidence.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
@@ -194,9 +196,9 @@ class Summary:
     def scatter(self, category: str, method: str) -> Shares:
         """Return the variances of a method's MAP@R between searches and between retrainings.
 
-        With all subsets of one search, or one training of every winner, the first contains both
-        and the second is 0: an estimate with weights w, of K searches 1 / K, has the
-        error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
+        With all subsets of one search, or with one training of every winner, the first contains
+        both and the second is 0. It follows from the error sd √Σw² and the degrees of freedom
+        1 / Σw² − 1 of an estimate with weights w (1 / K each for K searches).
         """
         repeats = self.repeats.get((category, PRIMARY, method), {})
         if self.evidence is Evidence.SEARCHES and any(
@@ -210,7 +212,7 @@ class Summary:
         return Shares(estimate.error**2 * (estimate.degrees + 1), 0.0)
 
     def shares(self, category: str, method: str) -> dict[int, float]:
-        """Return the weight of each reproduction in the estimate of a method; they sum to 1."""
+        """Return the weight of each reproduction in a method's estimate; weights sum to 1."""
         rows = self.rows[category, PRIMARY, method]
         if self.evidence is not Evidence.SUBSETS:
             repeats = self.repeats[category, PRIMARY, method]
@@ -227,13 +229,14 @@ class Summary:
 
     @property
     def budget(self) -> int:
-        """The number of trials for which scores are estimated, from one random search."""
+        """Number of trials for which scores are estimated from one random search."""
         return int(self._protocol("search.budget"))
 
     def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
-        """Return the validation score of each trial, and the test scores of retrained ones.
+        """Return the validation score of each trial, and the test scores of retrained trials.
 
-        For methods with one random search (:attr:`Evidence.SUBSETS`).
+        Test scores are by position among the validation scores. The method must have one random
+        search (:attr:`Evidence.SUBSETS`).
         """
         method = rows[0].method
         trials = [t for t in self.records[method].search if t.state == "complete"]
@@ -248,15 +251,15 @@ class Summary:
         return validation, {number: fmean(values) for number, values in tests.items()}
 
     def _positions(self, method: str) -> dict[int | None, int]:
-        """Return the position of each complete trial among them, by its number."""
+        """Return the position of each complete trial among the complete ones, by its number."""
         complete = [t for t in self.records[method].search if t.state == "complete"]
         return {trial.trial_index: number for number, trial in enumerate(complete)}
 
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
-        """Return the comparisons of all pairs on a metric in a category; the best two come first.
+        """Return the comparisons of all pairs of methods; the best two methods come first.
 
-        These are the only comparisons of the report: tables, verdicts, figures and files show them.
-        A control is compared with its own method only: see :meth:`control_differences`.
+        All tables, verdicts, figures and files show these comparisons. Controls are compared only
+        with their own methods, see :meth:`control_differences`.
         """
         if (category, metric) not in self._comparisons:
             estimates = self.estimates(category, metric)
@@ -284,7 +287,7 @@ class Summary:
         return probability_of_improvement(values[0], values[1], (weights[0], weights[1]))
 
     def control_differences(self, category: str) -> dict[str, Difference]:
-        """Return for each control its difference from the method that it is a copy of."""
+        """Return the difference of each control from the method that it is a copy of."""
         estimates = self.estimates(category)
         return {
             control: estimate_difference(estimates[control], estimates[method])
@@ -294,7 +297,7 @@ class Summary:
 
     @cached_property
     def baselines(self) -> dict[str, dict[str, list[float]]]:
-        """The values of each baseline, by its name and the metric."""
+        """The values of each baseline, by its name and by metric."""
         values: dict[str, dict[str, list[float]]] = {}
         for row in self.results.baselines:
             values.setdefault(row.method, {}).setdefault(row.metric, []).append(float(row.value))
@@ -302,13 +305,13 @@ class Summary:
 
     @cached_property
     def final_metrics(self) -> dict[str, str]:
-        """Metrics asked for in addition to the three and measured, with their printed names."""
+        """Printed names of the measured metrics that were asked for in addition to the three."""
         asked = self._protocol("final_metrics")
         present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
         return {name: self.results.metric(name).title for name in asked or () if name in present}
 
     def progress(self, method: MethodResults, stage: Stage) -> Progress:
-        """Return how many trials of a stage are complete, and how many are planned."""
+        """Return the number of complete and of planned trials of a stage."""
         records: tuple[TrialRecord, ...] = getattr(method, stage)
         done = sum(record.state == "complete" for record in records)
         asked = {
@@ -322,26 +325,26 @@ class Summary:
         return Progress(done, max(planned or 0, len(records)) or planned)
 
     def planned_repeats(self, method: MethodResults, stage: Stage) -> int | None:
-        """Return how many repeats the estimate of a method will be over, where that is planned."""
+        """Return the planned number of repeats in a method's estimate, or ``None`` if unknown."""
         if self.evidence is Evidence.SUBSETS:
-            return None  # an estimate before the last retraining says so itself
+            return None  # estimates show missing retrainings themselves
         if self.evidence is Evidence.SEARCHES:
             return len({trial.search for trial in method.search}) or None
         return self.progress(method, stage).planned
 
     def _planned(self, method: str, stage: Stage) -> int | None:
-        """Return how many trials or runs of a stage are planned, over all searches of a method."""
+        """Return the planned number of trials or runs of a stage, over all searches."""
         repeats = self._protocol("search.repeats") or 1
         if stage is Stage.SEARCH:
-            each, times = self._trials(method), repeats
+            num_per_search, searches = self._search_trials(method), repeats
         else:
-            each = self._protocol("reproductions")
-            times = self._protocol("search.retrain_best") or repeats
-        return each * times if isinstance(each, int) else None
+            num_per_search = self._protocol("reproductions")
+            searches = self._protocol("search.retrain_best") or repeats
+        return num_per_search * searches if isinstance(num_per_search, int) else None
 
 
 def retrained_trials(method: MethodResults) -> list[TrialRecord]:
-    """Return the trials that are retrained; of unfinished searches, the best so far."""
+    """Return the trials that are retrained, or the best trials so far of unfinished searches."""
     if method.retrained:
         trials = {(trial.search, trial.trial_index): trial for trial in method.search}
         return [trials[key] for key in method.retrained if key in trials]
@@ -355,7 +358,7 @@ def retrained_trials(method: MethodResults) -> list[TrialRecord]:
 
 
 def winner(method: MethodResults) -> TrialRecord | None:
-    """Return the best trial of all searches of a method, the first of equals."""
+    """Return the best trial of all searches of a method, or ``None`` if there is none."""
     return max(retrained_trials(method), key=lambda trial: trial.value or 0.0, default=None)
 
 

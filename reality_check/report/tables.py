@@ -20,31 +20,32 @@ from reality_check.statistics import Estimate, over_searches
 #: Header of ``results.csv`` and ``baselines.csv``.
 COLUMNS = tuple(Record.__annotations__)
 
-#: Header of ``trials.csv``, which the names of the hyper-parameters follow.
+#: First columns of ``trials.csv``; the names of hyper-parameters follow.
 _TRIAL_COLUMNS = (
     "method", "stage", "search", "number", "state", "value", "diverged", "seconds", "attempts",
 )  # fmt: skip
 
-#: How a mean that is not below the best for certain is marked.
+#: Mark of a mean that is not distinguishable from the best of its column.
 CLOSE_MARK = "†"
 
 
 def close_text(summary: Summary) -> str:
     """Return the meaning of :data:`CLOSE_MARK`."""
-    what = "what its search found is " if summary.evidence is Evidence.SETTINGS else ""
+    subject = "what its search found is " if summary.evidence is Evidence.SETTINGS else ""
     return (
-        f"{what}not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
+        f"{subject}not distinguishable from the best of its column "
+        "(Welch test, Holm-corrected, 95 %)"
     )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One method on one metric in one category.
+    """The result of a method on a metric in a category.
 
     Attributes:
-        interval: mean and half-width; ``None`` without results.
-        best: whether the mean is the highest of its column (of at least two).
-        close: whether it is not the best, but not distinguishable from it.
+        interval: the estimate; ``None`` without results.
+        best: whether the mean is the best of its column, if that has at least two.
+        close: whether it is not the best mean, but not distinguishable from the best.
         fraction: whether the numbers are fractions, which are printed in percent.
     """
 
@@ -55,7 +56,7 @@ class Cell:
 
     @property
     def rank(self) -> float:
-        """The key that orders rows: the best mean first, rows without one last."""
+        """Sort key of rows: the highest mean comes first, cells without a finite mean last."""
         mean = math.nan if self.interval is None else self.interval.mean
         return -mean if math.isfinite(mean) else math.inf
 
@@ -67,10 +68,14 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``.
+    """A row of a comparison table.
 
-    ``trained`` is whether it is one; else it is a baseline. ``columns`` are the cells of
-    :mod:`reality_check.report.columns`, under the table's :attr:`ComparisonTable.columns`.
+    Attributes:
+        method: name of the method or baseline.
+        cells: one cell for each metric.
+        n: number of values, e.g. ``"10"`` or ``"3 of 10"``.
+        trained: whether it is a method; otherwise it is a baseline.
+        columns: the cells of :attr:`ComparisonTable.columns`.
     """
 
     method: str
@@ -82,7 +87,11 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Methods by metrics in one category; ``metrics`` and ``columns`` are the column titles."""
+    """Results of methods by metric in one category.
+
+    ``metrics`` and ``columns`` are titles: of the metrics, and of the columns of
+    :mod:`reality_check.report.columns`.
+    """
 
     category: str
     metrics: tuple[str, ...]
@@ -98,7 +107,7 @@ def comparison_table(
     Args:
         summary: the results.
         category: for example ``"ensemble"``.
-        metrics: from the metric's name in the rows to its column title.
+        metrics: column titles by the names of metrics.
     """
     columns = [_column(summary, category, metric) for metric in metrics]
     rows = [_row(summary, category, method, columns) for method in summary.methods]
@@ -108,7 +117,10 @@ def comparison_table(
 
 
 def overview_table(summary: Summary) -> ComparisonTable | None:
-    """Return the table of MAP@R: methods by category, the best first, then what is not trained."""
+    """Return the table of MAP@R by category: methods, the best first, and then baselines.
+
+    The result is ``None`` without results.
+    """
     categories = [name for name in summary.categories if summary.samples(name, PRIMARY)]
     if not categories:
         return None
@@ -130,7 +142,7 @@ def _row(
     columns: Sequence[Mapping[str, Cell]],
     counted: int | None = None,
 ) -> TableRow:
-    """Return a method's row; ``n`` is counted over the first ``counted`` columns (default: all)."""
+    """Return a method's row; ``n`` covers its first ``counted`` cells (``None``: all)."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
     size = _size(summary, method, category, cells[:counted])
     return TableRow(method, cells, size, columns=column_cells(summary, method, category))
@@ -156,7 +168,7 @@ def comparison_tables(summary: Summary) -> list[ComparisonTable]:
 
 
 def other_tables(summary: Summary) -> list[ComparisonTable]:
-    """Return the tables of the metrics asked for in addition to the three; none where none was."""
+    """Return the tables of metrics asked for in addition to the three; empty if there are none."""
     metrics = summary.final_metrics
     if not metrics:
         return []
@@ -164,28 +176,29 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
 
 
 def csv_text(rows: Iterable[ResultRow]) -> str:
-    """Return ``rows`` as CSV with a header; values keep every digit (``repr`` of the float)."""
+    """Return ``rows`` as CSV with a header and with all digits of values."""
     return csv_of(COLUMNS, (row.record().values() for row in rows))
 
 
 def results_csv(results: ExperimentResults) -> str:
-    """Return ``results.csv``: each score, and the user's own columns of its method behind it."""
-    own = {m.name: {value.name: value.value for value in m.columns} for m in results.methods}
-    names = dict.fromkeys(name for values in own.values() for name in values)
+    """Return ``results.csv``: each score, followed by the user's columns of its method."""
+    by_method = {m.name: {value.name: value.value for value in m.columns} for m in results.methods}
+    names = dict.fromkeys(name for values in by_method.values() for name in values)
     lines = (
-        [*row.record().values(), *map(own.get(row.method, {}).get, names)] for row in results.rows
+        [*row.record().values(), *map(by_method.get(row.method, {}).get, names)]
+        for row in results.rows
     )
     return csv_of((*COLUMNS, *names), lines)
 
 
 def trials_csv(results: ExperimentResults) -> str:
-    """Return every trial, reproduction and final run as CSV, with every digit."""
+    """Return all trials, reproductions and final runs as CSV, with all digits of values."""
     trials = results.trials()
     return csv_of(trials[0] if trials else _TRIAL_COLUMNS, (trial.values() for trial in trials))
 
 
 def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """Return a CSV file: floats with every digit, and empty cells for ``None``."""
+    """Return the text of a CSV file; floats keep all digits, and ``None`` gives an empty cell."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
@@ -194,7 +207,7 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
-    """Return the cells of one metric, with marks on the best and those too close to it."""
+    """Return the cells of one metric by method, with the best and close ones marked."""
     intervals, about = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
     is_ranked, best = about.higher_is_better is not None, max if about.sign > 0 else min
@@ -217,11 +230,11 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
-    """Return the number of values behind a row, with the planned number while some are missing."""
+    """Return the number of values of a row, and the planned number if some are missing."""
     sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
     stage = stage_of(category)
     record = summary.records.get(method)
     planned = summary.planned_repeats(record, stage) if record else None
-    short = planned is not None and (not sizes or sizes[0] < planned)
-    return f"{text} of {planned}" if short else (text if sizes else NOTHING)
+    incomplete = planned is not None and (not sizes or sizes[0] < planned)
+    return f"{text} of {planned}" if incomplete else (text if sizes else NOTHING)

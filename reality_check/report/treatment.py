@@ -1,4 +1,4 @@
-"""Deviations by unequal settings of methods, separate runs, and growth of the experiment."""
+"""Deviations by unequal settings and software of methods, and by extensions of experiments."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from reality_check.utils.environment import split_versions
 
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"
-#: Keys by which a search becomes longer, or more of them; and those of which more is measured.
+#: Keys that extend searches.
 _LONGER_SEARCH = ("protocol.search.trials", "protocol.search.trials_per_parameter")
+#: Keys that add searches or runs.
 _MORE_RUNS = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol.reproductions")
 
 
 def unequal_treatment(
     experiment: Experiment, methods: Sequence[MethodResults]
 ) -> Iterator[Deviation]:
-    """Yield the settings in which the methods of an experiment differ, besides the loss."""
+    """Yield deviations on settings other than the loss that differ between the methods."""
     done = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
     each = experiment.protocol.search.trials_per_parameter
     searched = {m.name: len(m.searched) for m in methods if m.search}
@@ -80,7 +81,7 @@ def unequal_treatment(
 
 
 def open_schedules(experiment: Experiment) -> str:
-    """Return which methods may be scored with weights from before most of a schedule."""
+    """Return a sentence on methods that may be scored before the end of a schedule, or ``""``."""
     names = [
         f"{m.name} ({', '.join(values)})"
         for m in experiment.methods
@@ -96,7 +97,10 @@ def open_schedules(experiment: Experiment) -> str:
 
 
 def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
-    """Yield networks and trainings of single methods; some published tables compare these."""
+    """Yield deviations on methods with their own networks or trainings.
+
+    They are not serious where a published table compares just these.
+    """
     serious = experiment.protocol.reference != AS_PUBLISHED
     models = [
         f"{m.name} has {', '.join(f'{key} {value}' for key, value in m.model.items())}"
@@ -120,11 +124,11 @@ def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
-    """Yield which methods come from packs, and which software was not the same for all.
+    """Yield deviations on methods from packs, and on software that differs between methods.
 
     Args:
-        experiment: as it was run.
-        stages: its studies, each with the software that it began with.
+        experiment: the experiment as it was run.
+        stages: its studies, which record the software that they began with.
     """
     packs: dict[str, list[str]] = {}
     for method in experiment.methods:
@@ -141,14 +145,14 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
 
 
 def _software(stages: Studies) -> Iterator[Deviation]:
-    """Yield packages, kinds of machines and of devices that are not the same for all methods."""
+    """Yield deviations on packages, machines and devices that differ between methods."""
     used: dict[str, dict[str, list[str]]] = {}
     first: dict[str, Study] = {}
     for (method, _, _), study in stages.items():
         first.setdefault(method, study)
     first.pop("", None)
     for method, study in first.items():
-        for kind, value in _ran_with(study).items():
+        for kind, value in _software_of(study).items():
             used.setdefault(kind, {}).setdefault(value, []).append(method)
     for kind, values in used.items():
         if len(values) > 1:
@@ -159,13 +163,14 @@ def _software(stages: Studies) -> Iterator[Deviation]:
             yield Deviation("versions", text, kind == "optuna")
 
 
-def _ran_with(study: Study) -> dict[str, str]:
+def _software_of(study: Study) -> dict[str, str]:
+    """Return the versions of packages, the machine and the devices that a study ran with."""
     about = study.about()
     trials = study.complete().values()
     devices = {trial.gpu or trial.device_kind for trial in trials}
     versions = split_versions(about.get("versions", ""))
     if about.get("sampler") in INDEPENDENT:
-        versions.pop("optuna", None)  # it draws nothing
+        versions.pop("optuna", None)  # an independent sampler draws nothing with it
     return {
         **versions,
         "kind of machine": str(about.get("machine")),
@@ -174,9 +179,10 @@ def _ran_with(study: Study) -> dict[str, str]:
 
 
 def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
-    """Yield a deviation for each step; more trials or runs after some were seen are serious.
+    """Yield a deviation for each step in which the experiment was extended.
 
-    To extend a run, or to stop it, because of what it shows is to select by the result.
+    A step that adds trials or runs after results could be seen is serious: extending or stopping a
+    run because of its results is selection by the result.
     """
     for number, step in enumerate(steps, 1):
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.time))
@@ -200,7 +206,7 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
 
 
 def _seen(step: Step, *stages: Any) -> str:
-    """Return how many trials of these stages each method had before the step."""
+    """Return in words how many trials of these stages each method had before the step."""
     counts = {
         method: sum(done.get(stage, 0) for stage in stages) for method, done in step.done.items()
     }

@@ -1,4 +1,4 @@
-"""How numbers and lists are worded: percent, points, parameters, hours."""
+"""Numbers and lists in words: percent, points, parameters, hours."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from reality_check.results import Cost
     from reality_check.statistics import Centred
 
-#: What an empty cell shows.
+#: Text of an empty cell.
 NOTHING = "—"
-#: The noun for hours on each kind of device.
+#: Wording of hours, by kind of device.
 _HOURS = {
     "cuda": "GPU hours",
     "cpu": "hours of CPU processes",
@@ -24,12 +24,12 @@ _HOURS = {
 
 
 def rounded(value: float, digits: int, plus: bool = False) -> str:
-    """Return a number with so many digits after the point; a rounded 0 has no sign.
+    """Return a number with a fixed number of decimals; a rounded 0 has no sign.
 
     Args:
-        value: a number.
-        digits: after the point.
-        plus: whether a positive number has a sign too.
+        value: the number.
+        digits: number of decimals.
+        plus: whether positive numbers get a sign, too.
     """
     if not math.isfinite(value):
         return "not finite"
@@ -48,12 +48,12 @@ def percent(fraction: float | None, digits: int = 2) -> str:
 
 
 def score_text(value: float | None, metric: Metric) -> str:
-    """Return a score in percent, or as a plain number where the metric is no fraction."""
+    """Return a score in percent, or as a plain number if the metric is not a fraction."""
     return percent(value) if metric.percent or value is None else rounded(value, 3)
 
 
 def difference_text(difference: float, metric: Metric) -> str:
-    """Return a difference of scores in points, or as a plain number."""
+    """Return a difference in points, or as a plain number if the metric is not a fraction."""
     return points(difference) if metric.percent else true_minus(difference, 3)
 
 
@@ -63,11 +63,11 @@ def points(difference: float, plus: bool = False) -> str:
 
 
 def interval_text(interval: Centred, fraction: bool = True) -> str:
-    """Return ``"25.25 ± 0.13"``, or the mean alone where there is no interval.
+    """Return ``"25.25 ± 0.13"``, or only the mean if there is no interval.
 
     Args:
-        interval: of fractions, which are printed in percent, or of plain numbers.
-        fraction: which of the two.
+        interval: the mean and its interval.
+        fraction: whether they are fractions, which are printed in percent.
     """
     numbers = (
         [interval.mean] if interval.half_width is None else [interval.mean, interval.half_width]
@@ -81,7 +81,7 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 def parameter(value: Any) -> str:
-    """Return a hyper-parameter with four significant digits, for reading."""
+    """Return the value of a hyper-parameter, with four significant digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -89,15 +89,15 @@ def p_text(p_value: float) -> str:
     """Return ``"p = 0.012"``, or ``"p < 0.001"``."""
     if p_value < 0.001:
         return "p < 0.001"
-    # 0.0497 is below the level at which verdicts are decided, and 0.05 does not look it.
+    # 0.0497 is significant, which "0.05" would not show.
     digits = 2 if abs(p_value - 0.05) > 0.0005 else 3
     return f"p = {p_value:.{digits}g}"
 
 
 def file_name(name: str, names: Iterable[str]) -> str:
-    """Return a method's name as part of a file name; other characters become ``_``.
+    """Return a method's name for use in a file name; special characters become ``_``.
 
-    Where two of ``names``, those of all methods, would become equal, a digest is appended.
+    If another one of ``names``, the names of all methods, would become equal, a digest is appended.
     """
 
     def plain(text: str) -> str:

@@ -23,24 +23,24 @@ from reality_check.utils.own_names import own_path
 
 
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
-    """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
+    """Write the report's files into ``out_dir``; the experiment need not be finished.
 
     Writes ``results.csv``, ``trials.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*``
     (SVG and PDF), ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and
-    ``report.html``, each whole or not at all. The same results always give the same files. What an
-    earlier report of several folders left in ``out_dir`` is removed first.
+    ``report.html``, each atomically. The same results always give the same files. Files of an
+    earlier report of several folders in ``out_dir`` are removed first.
 
     Args:
-        results: everything that is shown.
-        out_dir: the experiment's output folder, or one for the report of several; made where
-            missing.
+        results: the results to show.
+        out_dir: the experiment's output folder, or a folder for the report of several experiments;
+            it is created if missing.
     """
     remove_report(Path(out_dir))
     _write(results, Path(out_dir))
 
 
 def pack_pages(results: ExperimentResults) -> dict[str, str]:
-    """Return what a pack holds for people and other programs, beside its records."""
+    """Return the files of a pack that people and other programs read, by name."""
     return {
         "summary.json": summary_json(summary_data(Analysis(Summary(results)))),
         "results.csv": results_csv(results),
@@ -55,7 +55,7 @@ def _write(results: ExperimentResults, out_dir: Path) -> None:
         atomic_write(own_path(out_dir, name), content)
 
     analysis = Analysis(Summary(results))
-    # The numbers first: whatever goes wrong in drawing, they are on the disk.
+    # Numbers are written first, so that they are on the disk if drawing fails.
     write("results.csv", results_csv(results))
     write("trials.csv", trials_csv(results))
     write("baselines.csv", csv_text(results.baselines))
@@ -78,18 +78,18 @@ def _write(results: ExperimentResults, out_dir: Path) -> None:
 def write_grouped_report(
     groups: Sequence[ExperimentResults], keys: Sequence[str], out_dir: Path
 ) -> None:
-    """Write a report of results that are not comparable: side by side, each group whole in itself.
+    """Write a report of groups of results; only results within a group are comparable.
 
     Writes ``report.html`` and ``report.md``, and the report of each group into ``group_1/``, ...
-    What an earlier report left in ``out_dir`` is removed first.
+    Files of an earlier report in ``out_dir`` are removed first.
 
     Args:
-        groups: at least two: results that stand in one table, with the folders they come from.
-        keys: the dotted names of the settings in which groups differ.
-        out_dir: made where missing.
+        groups: the combined results of each group, at least two.
+        keys: dotted keys of the settings in which groups differ.
+        out_dir: folder of the report; it is created if missing.
 
     Raises:
-        UsageError: an experiment was run in the folder of a group.
+        UsageError: the folder of a group is the output folder of an experiment.
     """
     targets = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
     check_no_output_folder(targets)

@@ -1,8 +1,8 @@
 """The numbers behind the report, as pure functions of plain data.
 
-Intervals over reproductions of one winner describe training noise only. Those over searches, or
-over all subsets of one random search, are about the loss tuned with that budget; neither is about
-other test classes or other splits. ``docs/statistics.md`` says of each number when it misleads.
+Intervals over reproductions of one winner describe training noise only. Intervals over searches, or
+over all subsets of one random search, describe the loss tuned with that budget. Neither covers
+other test classes or other splits. ``docs/statistics.md`` says when each number misleads.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether validation orders things as the test classes do, and what a further training scores."""
+"""Rank agreement between validation and test scores, and prediction of one further training."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from numpy.typing import NDArray
 from reality_check.statistics._intervals import t_interval
 
 _PERMUTATIONS = 10_000
-#: Up to so many points every order is tried (5,040 of them).
+#: Up to this many points, all orders are tried (7 points have 5,040).
 _EXACT = 7
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far two measurements order the same things alike.
+    """How similarly two measurements order the same things.
 
     Attributes:
-        correlation: Spearman's, from -1 to 1; NaN where one of them does not vary.
-        p_value: two-sided, for "the orders have nothing to do with each other", by permutation.
-        n: number of things.
-        alike: pairs of things that both order the same way.
-        pairs: pairs that both order at all (no ties).
+        correlation: Spearman's rank correlation, from -1 to 1; NaN where a measurement is constant.
+        p_value: two-sided permutation p-value for "the orders are unrelated".
+        n: number of things that were ranked.
+        alike: number of pairs that both measurements order the same way.
+        pairs: number of pairs that neither measurement ties.
     """
 
     correlation: float
@@ -39,12 +39,12 @@ class Agreement:
 def rank_agreement(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Agreement:
     """Return Spearman's rank correlation within groups, pooled over the groups.
 
-    Ranks are taken within each group and centred, and only pairs within a group are counted: with
-    the reproductions of each method as a group, nothing comes from differences between methods. One
-    group gives the ordinary coefficient.
+    Ranks are taken within each group and centred, and only pairs within a group are counted. If
+    each group holds the reproductions of one method, differences between methods do not contribute.
+    A single group gives the ordinary coefficient.
 
     Args:
-        groups: for each, the two measurements of the same things in the same order.
+        groups: the two measurements of each group, of the same things in the same order.
     """
     ranked = [(_centred(x), _centred(y)) for x, y in groups if len(x) > 1]
     pairs = [pair for x, y in groups for pair in itertools.combinations(zip(x, y, strict=True), 2)]
@@ -69,7 +69,10 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the interval in which one further training is expected, ``m ± t s √(1 + 1/n)``.
 
     Args:
-        values: of n trainings; ``None`` is returned for fewer than two.
+        values: one score per training.
+
+    Returns:
+        Lower and upper end, or ``None`` for fewer than two values.
     """
     interval = t_interval(values)
     if interval.half_width is None:
@@ -79,14 +82,14 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
-    """Return midranks minus their mean: half of how many values are lower minus how many higher."""
+    """Return midranks minus their mean: half of (lower values - higher values)."""
     return np.asarray(np.sign(np.subtract.outer(values, values)).sum(axis=1) / 2)
 
 
 def _permutation_p(
     groups: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], observed: float
 ) -> float:
-    """Return the share of orders within groups whose sum of products is as far from 0."""
+    """Return the share of orders within groups whose sum of products is at least as far from 0."""
     if len(groups) == 1 and len(groups[0][0]) <= _EXACT:
         x, y = groups[0]
         products = np.array(list(itertools.permutations(y))) @ x

@@ -1,6 +1,6 @@
-"""The luck of which test classes there are: classes resampled, with all their queries.
+"""Bootstrap over test classes: classes are resampled with all their queries.
 
-Queries of one class stand or fall together, so a bootstrap that draws single queries gives
+Scores of queries of one class are correlated, so a bootstrap that draws single queries gives
 intervals that are too narrow. Drawing whole classes (the cluster bootstrap: Davison and Hinkley
 1997, "Bootstrap Methods and their Application", section 3.8) keeps them together.
 """
@@ -17,23 +17,23 @@ from reality_check.statistics._intervals import CONFIDENCE, Bounds
 
 Array = NDArray[np.float64]
 
-#: How often classes are drawn. With 5,000 an end of a 95 % interval is off by about 2 % of its
+#: Number of bootstrap draws. With 5,000, the ends of a 95 % interval are off by about 2 % of its
 #: half-width.
 DRAWS = 5000
 
-#: Numbers held at once while drawing.
+#: How many drawn numbers are in memory at once.
 _HELD = 2**20
 
 
 def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
-    """Return the sum of the values of each class, and how many queries it has.
+    """Return the sum of the values of each class, and its number of queries.
 
     Args:
         values: shape (K, Q): K sets of scores of the same queries.
-        labels: shape (Q,), the class of each query.
+        labels: the class of each query, shape (Q,).
 
     Returns:
-        Sums, shape (K, C), and counts, shape (C,), of the C classes that have queries.
+        The sums, shape (K, C), and the counts, shape (C,), of the C classes that have queries.
     """
     _, positions, counts = np.unique(labels, return_inverse=True, return_counts=True)
     totals = np.array([np.bincount(positions, row, len(counts)) for row in values], np.float64)
@@ -43,43 +43,46 @@ def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArr
 def resampled_means(
     totals: Array, counts: NDArray[np.int64], draws: int = DRAWS, seed: int = 0
 ) -> Array:
-    """Return the mean over queries when as many classes are drawn with replacement.
+    """Return means over queries of test classes that are drawn with replacement.
 
-    All K sets see the same draws, so that the differences of their means are paired.
+    Each draw has as many classes as there are. All K sets of scores see the same draws, so that the
+    differences of their means are paired.
 
     Args:
-        totals: shape (K, C), the sum of each class.
-        counts: shape (C,), the queries of each class. With sums and counts of single queries (1
-            each) it is the plain bootstrap over queries.
-        draws: how often.
+        totals: the sum of each class, shape (K, C).
+        counts: the number of queries of each class, shape (C,). If each query is a class of its
+            own, this is the plain bootstrap over queries.
+        draws: number of draws.
         seed: the same seed gives the same draws.
 
     Returns:
-        Shape (draws, K). A class drawn twice counts twice, in the sum and in the number of queries.
+        The means, shape (draws, K). A class drawn twice counts twice, in its sum and its queries.
     """
     generator = np.random.default_rng(seed)
-    count = len(counts)
-    step = max(1, _HELD // count)
-    parts = []
+    num_classes = len(counts)
+    step = max(1, _HELD // num_classes)
+    means = []
     for start in range(0, draws, step):
-        rows = min(step, draws - start)
-        drawn = generator.integers(count, size=(rows, count))
-        drawn += np.arange(rows)[:, None] * count
-        weights = np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count)
-        parts.append((weights @ totals.T) / (weights @ counts)[:, None])
-    return np.concatenate(parts)
+        size = min(step, draws - start)
+        drawn = generator.integers(num_classes, size=(size, num_classes))
+        drawn += np.arange(size)[:, None] * num_classes
+        weights = np.bincount(drawn.ravel(), minlength=size * num_classes).reshape(
+            size, num_classes
+        )
+        means.append((weights @ totals.T) / (weights @ counts)[:, None])
+    return np.concatenate(means)
 
 
 def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Array:
-    """Return the draws with an estimate's own error added: both levels together.
+    """Return the draws with random errors of the estimate added, so that they vary by both causes.
 
-    What was estimated is known up to ``t error`` (JCGM 101:2008, "Propagation of distributions
-    using a Monte Carlo method", 6.4.9), and such a deviation is added to every draw.
+    The estimate is known up to ``error`` times a t-distributed deviation (JCGM 101:2008,
+    "Propagation of distributions using a Monte Carlo method", 6.4.9), which is added to each draw.
 
     Args:
-        draws: shape (B,), of :func:`resampled_means` over the estimate.
+        draws: draws of :func:`resampled_means`, shape (B,).
         error: standard error of the estimate.
-        degrees: degrees of freedom of its t; infinite for a normal deviation.
+        degrees: degrees of freedom of the t distribution; infinite for a normal one.
         seed: the same seed gives the same deviations.
     """
     generator = np.random.default_rng(seed)
@@ -89,16 +92,16 @@ def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Arr
 
 
 def percentile_interval(draws: Array, value: float, count: int) -> Bounds:
-    """Return the interval between two percentiles of bootstrap draws, for few classes too.
+    """Return the expanded percentile interval of bootstrap draws, which also suits few classes.
 
-    The percentiles are moved outwards so that for a mean of normal values the interval would be
-    the t-interval (the expanded percentile interval of Hesterberg 2015, "What teachers should know
-    about the bootstrap"): a tail of ``Φ(-t √(n / (n - 1)))`` in place of 2.5 %.
+    The percentiles are moved outwards so that the interval of a mean of normal values would be the
+    t-interval (Hesterberg 2015, "What teachers should know about the bootstrap"): each tail is
+    ``Φ(-t √(n / (n - 1)))`` instead of 2.5 %.
 
     Args:
-        draws: shape (B,).
+        draws: the bootstrap draws, shape (B,).
         value: the statistic of the data themselves.
-        count: how many classes (or queries) were drawn from, at least two.
+        count: number of classes (or queries) to draw from, at least two.
     """
     t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
     tail = float(ndtr(-t * math.sqrt(count / (count - 1))))
@@ -107,18 +110,18 @@ def percentile_interval(draws: Array, value: float, count: int) -> Bounds:
 
 
 def design_effect(totals: Array, counts: NDArray[np.int64], squares: Array) -> float:
-    """Return how much more the mean varies by class than if queries were independent.
+    """Return the design effect: the variance of the mean by class, divided by that by query.
 
-    The ratio of two variances of the mean over queries, by class and by query (Kish 1965, "Survey
-    Sampling"). A value of 9 means intervals three times as wide as queries alone suggest.
+    The variance by query assumes independent queries (Kish 1965, "Survey Sampling"). A design
+    effect of 9 makes intervals three times as wide as independent queries would.
 
     Args:
-        totals: shape (C,), the sum of each class.
-        counts: shape (C,), the queries of each class.
-        squares: shape (C,), the sum of the squares of each class.
+        totals: the sum of each class, shape (C,).
+        counts: the number of queries of each class, shape (C,).
+        squares: the sum of squares of each class, shape (C,).
 
     Returns:
-        NaN where the values do not vary or there is one class.
+        The design effect; NaN where the values do not vary or there is only one class.
     """
     queries, classes = counts.sum(), len(counts)
     mean = totals.sum() / queries

@@ -1,4 +1,4 @@
-"""Differences between two methods, over their reproductions, and between all pairs of methods."""
+"""Differences between two methods, their tests, and Holm's correction for several tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reality_check.statistics._intervals import (
     two_sided_p,
 )
 
-#: No p-value from fewer units on either side: two values say nothing about their own spread.
+#: Fewest units on each side for a p-value, since two values hardly show their own spread.
 MIN_TESTED = 3
 
 
@@ -24,12 +24,12 @@ class Difference(Centred):
 
     Attributes:
         mean: difference of the means, in the unit of the values.
-        half_width: of the interval; ``None`` where a sample has fewer than two values.
-        p_value: two-sided, for "the means are equal"; ``None`` where ``half_width`` is, and
-            where a sample has fewer than :data:`MIN_TESTED` values.
+        half_width: half-width of the interval; ``None`` if a sample has fewer than two values.
+        p_value: two-sided p-value for "the means are equal"; ``None`` without an interval, and if
+            a sample has fewer than :data:`MIN_TESTED` values.
         n: sizes of the two samples, in units: reproductions, searches or trials.
-        error: standard error of the difference, where there is an interval.
-        degrees: degrees of freedom of its t, where there is an interval.
+        error: standard error of the difference; ``None`` without an interval.
+        degrees: degrees of freedom of its t distribution; ``None`` without an interval.
     """
 
     p_value: float | None
@@ -45,11 +45,11 @@ class Comparison:
     Attributes:
         better: name of the method with the higher mean.
         other: name of the other one.
-        difference: ``better`` minus ``other``.
-        adjusted_p: the p-value after Holm's correction for ``pairs`` tests, or ``None``.
-        pairs: how many pairs were tested together.
-        improvement: the probability that a run of ``better`` is above one of ``other``, as the
-            size of the effect; ``None`` where it was not estimated.
+        difference: mean of ``better`` minus mean of ``other``.
+        adjusted_p: p-value after Holm's correction for ``pairs`` tests; ``None`` if not tested.
+        pairs: number of pairs that were tested together.
+        improvement: effect size, the probability that a run of ``better`` is above one of
+            ``other``; ``None`` if it was not estimated.
     """
 
     better: str
@@ -61,12 +61,15 @@ class Comparison:
 
     @property
     def distinct(self) -> bool:
-        """Whether the difference stands after the correction."""
+        """Whether the difference is significant after the correction."""
         return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
 
 
 def satterthwaite(u: float, first: float, v: float, second: float) -> float:
-    """Return the degrees of freedom of a sum of two squared errors (Welch 1947)."""
+    """Return the degrees of freedom of the sum of two squared errors ``u`` and ``v`` (Welch 1947).
+
+    ``first`` and ``second`` are their own degrees of freedom.
+    """
     if u + v == 0:
         return first + second
     inverse = (u / (u + v)) ** 2 / first + (v / (u + v)) ** 2 / second
@@ -74,9 +77,9 @@ def satterthwaite(u: float, first: float, v: float, second: float) -> float:
 
 
 def t_difference(mean: float, error: float, degrees: float, n: tuple[int, int]) -> Difference:
-    """Return the difference with its interval and, from enough units, its test.
+    """Return the difference with its interval and, if both sides have enough units, its test.
 
-    No spread at all makes any difference certain, and no difference none.
+    An error of 0 gives a p-value of 0, or of 1 where the difference is 0 too.
     """
     if min(n) < MIN_TESTED:
         p_value = None
@@ -93,14 +96,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
     adjusted = [0.0] * len(p_values)
-    running = 0.0
+    largest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
-        adjusted[index] = running
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
     return adjusted
 
 
 def holm_of_known(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return :func:`holm` of those p-values that there are; the others stay ``None``."""
+    """Return the p-values after :func:`holm`, which ignores those that are ``None``."""
     adjusted = iter(holm([p for p in p_values if p is not None]))
     return [None if p is None else next(adjusted) for p in p_values]

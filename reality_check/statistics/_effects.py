@@ -1,4 +1,4 @@
-"""How large a difference between two methods is, whether or not it is certain."""
+"""Effect size of the difference between two methods."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ def probability_of_improvement(
 ) -> Bounds | None:
     """Return the probability that a run of the first method is above one of the second.
 
-    The estimate is the share of all pairs of runs in which the first is higher, ties counted half
-    (Mann and Whitney's U over n₁n₂). The interval is Newcombe's (2006, "Confidence intervals for an
-    effect size measure based on the Mann-Whitney statistic", part 2, method 5): the p at which the
-    estimate would be the quantile away, with the variance of Hanley and McNeil in which both sizes
-    are replaced by their mean. Unlike a bootstrap it has a width where the samples do not overlap.
+    The estimate is the share of all pairs of runs in which the first is higher; a tie counts as
+    half (Mann and Whitney's U over n₁n₂). The interval is Newcombe's (2006, "Confidence intervals
+    for an effect size measure based on the Mann-Whitney statistic", part 2, method 5): its ends are
+    the p from which the estimate is one normal quantile away, with the variance of Hanley and
+    McNeil in which both sizes are replaced by their mean. Unlike a bootstrap interval, it has a
+    width even if the samples do not overlap.
 
     Args:
         first: values of one method, one per reproduction.
         second: values of the other method; the sizes may differ.
-        weights: how much each value of the first and of the second method counts, each together 1;
-            the sizes are then the effective ones, ``1 / Σw²`` (Kish 1965). ``None``: all alike.
+        weights: weights of the values of the first and of the second method; each side sums to 1.
+            Sample sizes are then the effective ones, ``1 / Σw²`` (Kish 1965). ``None`` weighs all
+            values equally.
 
     Returns:
-        ``None`` where a sample is empty or a value is not finite.
+        Estimate and interval, or ``None`` if a sample is empty or a value is not finite.
     """
     if not len(first) * len(second) or not all(map(math.isfinite, (*first, *second))):
         return None
@@ -47,11 +49,11 @@ def probability_of_improvement(
         )
     factor, mean_size = ndtri((1 + CONFIDENCE) / 2) ** 2 / (m * n), (m + n) / 2
 
-    def beyond(p: float) -> float:
+    def excess(p: float) -> float:
         spread = 1 + (mean_size - 1) * ((1 - p) / (2 - p) + p / (1 + p))
         return float((share - p) ** 2 - factor * p * (1 - p) * spread)
 
-    # 0 and 1 are themselves solutions where all or no pairs are won; the other one is wanted.
-    low = 0.0 if share <= 0 else brentq(beyond, 0.0, min(share, 1 - 1e-12))
-    high = 1.0 if share >= 1 else brentq(beyond, max(share, 1e-12), 1.0)
+    # If all or no pairs are won, 1 or 0 is itself a root; the other root is sought.
+    low = 0.0 if share <= 0 else brentq(excess, 0.0, min(share, 1 - 1e-12))
+    high = 1.0 if share >= 1 else brentq(excess, max(share, 1e-12), 1.0)
     return Bounds(share, float(low), float(high))

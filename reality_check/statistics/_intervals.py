@@ -1,4 +1,4 @@
-"""Means with their t-intervals, and intervals that need not be symmetric."""
+"""Means with their t-intervals, and intervals that need not be symmetric about the estimate."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-#: Confidence of every interval of the report; differences are tested at one minus this.
+#: Confidence of all intervals of the report; differences are tested at the level 1 - CONFIDENCE.
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class Centred:
-    """A number with the half-width of the interval about it.
+    """A number with the half-width of its symmetric interval.
 
     Attributes:
         mean: the number.
-        half_width: of the interval; ``None`` where none can be given.
+        half_width: half-width of the interval; ``None`` where there is no interval.
     """
 
     mean: float
@@ -26,12 +26,12 @@ class Centred:
 
     @property
     def low(self) -> float | None:
-        """Lower end of the interval, ``None`` without one."""
+        """Lower end of the interval; ``None`` without an interval."""
         return None if self.half_width is None else self.mean - self.half_width
 
     @property
     def high(self) -> float | None:
-        """Upper end of the interval, ``None`` without one."""
+        """Upper end of the interval; ``None`` without an interval."""
         return None if self.half_width is None else self.mean + self.half_width
 
 
@@ -40,10 +40,10 @@ class Estimate(Centred):
     """A mean, or an estimate of the score of a tuned loss.
 
     Attributes:
-        mean: the estimate, in the unit of the values (NaN when a value is not finite).
-        half_width: of its interval; ``None`` where none can be given (``n`` of 1).
-        error: its standard error, or ``None``.
-        degrees: degrees of freedom of the t quantile of the interval, or ``None``.
+        mean: the estimate, in the unit of the values; NaN if a value is not finite.
+        half_width: half-width of its interval; ``None`` without one, for example if ``n`` is 1.
+        error: its standard error; ``None`` without an interval.
+        degrees: degrees of freedom of its t distribution; ``None`` without an interval.
         n: number of units: values, searches, or trials of the one random search.
     """
 
@@ -62,10 +62,10 @@ class Bounds:
 
 
 def t_interval(values: Sequence[float]) -> Estimate:
-    """Return the mean and its t-interval, ``mean ± t((1 + CONFIDENCE) / 2, n - 1) s / √n``.
+    """Return the mean with its t-interval, ``mean ± t((1 + CONFIDENCE) / 2, n - 1) s / √n``.
 
     Args:
-        values: one number per reproduction, at least one; ``s`` is their standard deviation with
+        values: one number per reproduction, at least one. ``s`` is their standard deviation, with
             ``n - 1`` in the denominator.
     """
     n = len(values)
@@ -85,11 +85,11 @@ def variance(values: Sequence[float], mean: float) -> float:
 
 
 def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
-    """Return the quantile of t for a two-sided interval; degrees may be infinite (normal)."""
+    """Return the t quantile of a two-sided interval; infinite degrees give the normal one."""
     p = (1 + confidence) / 2
     return float(ndtri(p) if math.isinf(degrees) else stdtrit(degrees, p))
 
 
 def two_sided_p(t: float, degrees: float) -> float:
-    """Return the two-sided p-value of t; degrees may be infinite (normal)."""
+    """Return the two-sided p-value of t; infinite degrees give the normal one."""
     return 2 * float(ndtr(-abs(t)) if math.isinf(degrees) else stdtr(degrees, -abs(t)))

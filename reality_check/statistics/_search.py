@@ -1,4 +1,4 @@
-"""What a search would have found with fewer trials."""
+"""Expected best score of a search, by number of trials."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from reality_check.statistics._subsets import subset_weights
 
 Array = NDArray[np.float64]
 
-#: Simulated searches for the level of a band.
+#: Number of simulated searches that calibrate the level of a band.
 _DRAWS = 2000
 
 
 def expected_best(values: Sequence[float]) -> Array:
-    """Return the expected best of n trials, for n from 1 to N.
+    """Return the expected best score of n trials, for n from 1 to N.
 
-    n of the N values are drawn without replacement: the unbiased estimate of Tang et al. (2020),
-    "Showing your work doesn't always work", with the weights of :func:`subset_weights`. The trials
-    are taken as independent draws of the same distribution. A sampler that learns puts its better
-    trials last, so the curve is that of the same trials in a random order.
+    The estimate draws n of the N values without replacement, so it is the unbiased one of Tang et
+    al. (2020), "Showing your work doesn't always work", with the weights of :func:`subset_weights`.
+    It assumes that trials are independent draws from one distribution. A sampler that learns puts
+    its better trials last, so the curve is that of the same trials in random order.
 
     Args:
-        values: of the N trials, at least one; a diverged trial counts with its value.
+        values: scores of the N trials, at least one; a diverged trial counts with its score.
 
     Returns:
-        Shape (N,).
+        The expected best score for each n, shape (N,).
 
     Raises:
-        ValueError: there is no value.
+        ValueError: ``values`` is empty.
     """
     if not len(values):
         raise ValueError("values is empty; the best of a search needs at least one trial.")
@@ -42,16 +42,17 @@ def expected_best(values: Sequence[float]) -> Array:
 
 
 def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, Array]:
-    """Return bounds of the expected best of n independent trials, for n from 1 to N.
+    """Return bounds on the expected best score of n independent trials, for n from 1 to N.
 
-    They hold for all n at once and any distribution of scores between 0 and 1: the distribution
-    function lies within the equal-tailed band of Lourie, Cho and He (2024), "Show your work with
-    confidence" (each order statistic within the same quantiles of its Beta distribution, wide
-    enough for all), and so does ``1 - ∫ F(y)^n dy``.
+    They hold for all n at once, and for any distribution of scores between 0 and 1. They follow
+    from the equal-tailed band for the distribution function F of Lourie, Cho and He (2024), "Show
+    your work with confidence", since the expected best is ``1 - ∫ F(y)^n dy``. The band keeps each
+    order statistic within the same quantiles of its Beta distribution, which are wide enough for
+    all.
 
     Args:
-        values: of the N trials.
-        seed: of the simulation that finds these quantiles.
+        values: scores of the N trials.
+        seed: seed of the simulation that finds these quantiles.
 
     Returns:
         Lower and upper bounds, each of shape (N,).
@@ -64,7 +65,7 @@ def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, A
     least, most = (betaincinv(i, trials + 1 - i, p) for p in (level / 2, 1 - level / 2))
     steps = np.diff(np.concatenate([[0.0], np.sort(np.asarray(values, dtype=float)), [1.0]]))
     low, high = (
-        np.asarray(1 - (np.concatenate(function) ** i[:, None]) @ steps, dtype=np.float64)
-        for function in ((most, [1.0]), ([0.0], least))
+        np.asarray(1 - (np.concatenate(distribution) ** i[:, None]) @ steps, dtype=np.float64)
+        for distribution in ((most, [1.0]), ([0.0], least))
     )
     return low, high

@@ -1,7 +1,7 @@
-"""Estimates over searches: the score of a loss that is tuned with a given budget.
+"""Estimates over searches of the score of a loss that is tuned with a given budget.
 
-``docs/inference.md`` defines the quantity and says why retrainings of one winner do not estimate
-it. :mod:`._subsets` has the estimator for one search of independent draws.
+``docs/inference.md`` defines this score, and says why retrainings of one winner do not estimate it.
+:mod:`._subsets` has the estimator for one search of independent draws.
 """
 
 from __future__ import annotations
@@ -33,56 +33,56 @@ from reality_check.statistics._intervals import (
 
 @dataclass(frozen=True)
 class Shares:
-    """Where the variance of a test score comes from.
+    """Variances of a test score by their cause.
 
     Attributes:
-        search: variance between the expected scores of the winners of searches, or of search and
-            training together where the two are not separable; ``None`` where it is not known.
+        search: variance between the expected scores of the winners of searches, or the variance by
+            search and training together where they cannot be separated; ``None`` if unknown.
         training: variance between trainings of one winner; 0 where ``search`` contains it, and
-            ``None`` where it is not known.
+            ``None`` if unknown.
     """
 
     search: float | None
     training: float | None
 
 
-#: The logarithm of the most times as many units that are tried.
-_MOST_TIMES = math.log(1000)
+#: Logarithm of the largest factor that :func:`times_to_detect` tries.
+_MAX_LOG_FACTOR = math.log(1000)
 
 
 def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
-    """Return the mean of the means of searches, with their t-interval.
+    """Return the mean of the means of searches, with its t-interval.
 
-    The unit is the search: the K means are independent whatever a sampler does within a search, and
-    contain the luck of search and retraining alike.
+    The unit is the search: the K means are independent, whatever the sampler does within a search,
+    and each contains the luck of the search and of the retraining.
 
     Args:
         runs: for each search, the values of the reproductions of its winner, at least one.
 
     Returns:
-        No interval for one search.
+        The estimate; it has no interval for a single search.
     """
     return t_interval([t_interval(values).mean for values in runs])
 
 
 def skew_allowance(trials: int) -> float:
-    """Return the factor on Student's interval over searches of so many trials.
+    """Return the factor that widens the t-interval over searches of ``trials`` trials each.
 
-    Searches have bad luck more often than good, short ones the more so: with Student's alone 90 to
-    96 % of intervals held on banks of real trials. With 1 + 1 / N it is 93 to 97 %, which is
-    calibration and no theorem; see docs/calibration.md.
+    Searches have bad luck more often than good luck, short ones even more so: on banks of real
+    trials, 90 to 96 % of plain t-intervals contained the truth. The factor 1 + 1 / N makes it 93 to
+    97 %, by calibration rather than by a theorem; see docs/calibration.md.
     """
     return 1 + 1 / trials
 
 
 def allow_for_skew(estimate: Estimate, trials: int) -> Estimate:
-    """Return an estimate over searches with the interval that holds as often as it says.
+    """Return an estimate over searches with its interval widened by :func:`skew_allowance`.
 
-    The error, and so every comparison, stays as it is: the difference of two means is not skewed.
+    The error, and so every comparison, is unchanged: the difference of two means is not skewed.
 
     Args:
-        estimate: over searches.
-        trials: of each search.
+        estimate: an estimate over searches.
+        trials: number of trials of each search.
     """
     if estimate.half_width is None:
         return estimate
@@ -90,30 +90,33 @@ def allow_for_skew(estimate: Estimate, trials: int) -> Estimate:
 
 
 def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
-    """Return the variance between searches and that between trainings of one winner.
+    """Return the variance between searches, and the variance between trainings of one winner.
 
-    ``s²(within)`` is pooled over searches. A mean over R trainings contains ``s²(within) / R`` of
-    it, which is taken off the variance of the means (the mean of it over searches where R
-    differs); what would be below 0 is 0.
+    The variance between trainings, ``s²(within)``, is pooled over searches. It adds
+    ``s²(within) / R`` to the variance of means over R trainings, which is subtracted from it
+    (averaged over searches if R differs). A negative result is replaced by 0.
 
     Args:
         runs: for each search, the values of the reproductions of its winner, at least one.
 
     Returns:
-        ``search`` is ``None`` with one search, and both are where no winner was trained twice.
+        The variances; ``search`` is ``None`` for one search, and both if no winner was trained
+        twice.
     """
     intervals = [t_interval(values) for values in runs]
-    repeated = [(values, i.mean) for values, i in zip(runs, intervals, strict=True) if i.n > 1]
-    if not repeated:
+    trained_twice = [(values, i.mean) for values, i in zip(runs, intervals, strict=True) if i.n > 1]
+    if not trained_twice:
         return Shares(None, None)
-    squares = math.fsum(variance(values, mean) * (len(values) - 1) for values, mean in repeated)
-    within = squares / sum(len(values) - 1 for values, _ in repeated)
+    squares = math.fsum(
+        variance(values, mean) * (len(values) - 1) for values, mean in trained_twice
+    )
+    within = squares / sum(len(values) - 1 for values, _ in trained_twice)
     if len(runs) < 2:
         return Shares(None, within)
     means = [interval.mean for interval in intervals]
     between = variance(means, math.fsum(means) / len(means))
-    carried = within * math.fsum(1 / interval.n for interval in intervals) / len(runs)
-    return Shares(max(0.0, between - carried), within)
+    from_training = within * math.fsum(1 / interval.n for interval in intervals) / len(runs)
+    return Shares(max(0.0, between - from_training), within)
 
 
 def estimate_difference(first: Estimate, second: Estimate) -> Difference:
@@ -121,7 +124,7 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
 
     Args:
         first: estimate of one method.
-        second: of the other; the estimators and their degrees of freedom may differ.
+        second: estimate of the other one; their kinds and degrees of freedom may differ.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
     if first.error is None or second.error is None:
@@ -134,10 +137,10 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
 
 
 def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:
-    """Compare every pair of methods; the best two come first, pairs follow the ranking.
+    """Compare every pair of methods; pairs are ordered by rank, so the best two come first.
 
     Args:
-        estimates: of each method. Those whose mean is not finite are left out: nothing ranks them.
+        estimates: the estimate of each method. Methods whose mean is not finite are left out.
     """
     means = {
         name: estimate.mean for name, estimate in estimates.items() if math.isfinite(estimate.mean)
@@ -156,12 +159,12 @@ def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ..
 
 
 def planned_error(shares: Shares, searches: int, reproductions: int) -> float:
-    """Return the standard error that a mean over searches is expected to have.
+    """Return the expected standard error of a mean over searches.
 
     Args:
         shares: variances of an earlier experiment, or of a bank of trials.
-        searches: K.
-        reproductions: R of each winner.
+        searches: number of searches.
+        reproductions: number of reproductions of each winner.
 
     Raises:
         ValueError: a variance is not known.
@@ -176,18 +179,20 @@ def planned_error(shares: Shares, searches: int, reproductions: int) -> float:
 def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs: int = 1) -> float:
     """Return the smallest true difference of two methods that is found with the given power.
 
-    Welch's test of two estimates with the same error: t is noncentral, with Satterthwaite's degrees
-    of two variances that are equal in truth and differ by chance, 2 d (d + 1) / (d + 2) for d of
-    each. (Twice d promises too much of few searches: 3 would find what is named in 70 %, not 80.)
+    The test is Welch's, of two estimates with the same expected error and d degrees of freedom
+    each: t is noncentral, with Satterthwaite's degrees of freedom of two variances that differ only
+    by chance, 2 d (d + 1) / (d + 2). (2 d would be too optimistic for few searches: with 3, the
+    difference would be found in 70 % of experiments instead of 80 %.)
 
     Args:
         error: standard error of one method's estimate (:func:`planned_error`).
         degrees: its degrees of freedom, K - 1 for K searches.
-        power: how often the difference is to be found.
-        pairs: that are tested together: Holm's first step, the strictest, divides the level.
+        power: probability of finding the difference.
+        pairs: number of pairs tested together; Holm's first, strictest step divides the level by
+            it.
 
     Returns:
-        Infinite for fewer than three searches, whose differences are not tested.
+        The difference; infinite for fewer than three searches, whose differences are not tested.
     """
     if degrees < MIN_TESTED - 1:
         return math.inf
@@ -197,38 +202,39 @@ def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs:
     degrees = 2 * degrees * (degrees + 1) / (degrees + 2)
     critical = t_quantile(degrees, level)
 
-    def missed(noncentrality: float) -> float:
+    def excess_misses(noncentrality: float) -> float:
         return float(nctdtr(degrees, noncentrality, critical)) - (1 - power)
 
-    return total * float(brentq(missed, 0.0, critical + 20.0))
+    return total * float(brentq(excess_misses, 0.0, critical + 20.0))
 
 
 def times_to_detect(difference: Difference, gap: float, pairs: int = 1) -> float | None:
-    """Return how many times as many units it takes to find a gap in four of five experiments.
+    """Return by which factor more units are needed to find a gap in four of five experiments.
 
     Args:
-        difference: with its standard error and degrees of freedom, estimated from as many units
-            as it took; the error falls with the root of their number.
-        gap: what is to be found, in the unit of the difference.
-        pairs: that are tested together, see :func:`smallest_detectable`.
+        difference: a measured difference. Its standard error is assumed to fall with the square
+            root of the number of units.
+        gap: the true difference to be found, in the unit of ``difference``.
+        pairs: number of pairs tested together, see :func:`smallest_detectable`.
 
     Returns:
-        At least 1; ``None`` without an error, and where it takes more than 1,000 times as many.
+        The factor, at least 1; ``None`` if the difference has no error, or the factor is above
+        1,000.
     """
     if not difference.error or difference.degrees is None:
         return None
     error, degrees = difference.error, difference.degrees
 
-    def missed(logarithm: float) -> float:
-        times = math.exp(logarithm)
-        # Each of two equal sides has half of the degrees, and the error over √2.
+    def surplus(log_factor: float) -> float:
+        factor = math.exp(log_factor)
+        # Each of two equal sides has half of the degrees of freedom, and 1 / √2 of the error.
         least = smallest_detectable(
-            error / math.sqrt(2 * times), max(degrees / 2 * times, MIN_TESTED - 1), pairs=pairs
+            error / math.sqrt(2 * factor), max(degrees / 2 * factor, MIN_TESTED - 1), pairs=pairs
         )
         return least - gap
 
-    if missed(0.0) <= 0:
+    if surplus(0.0) <= 0:
         return 1.0
-    if missed(_MOST_TIMES) > 0:
+    if surplus(_MAX_LOG_FACTOR) > 0:
         return None
-    return math.exp(float(brentq(missed, 0.0, _MOST_TIMES)))
+    return math.exp(float(brentq(surplus, 0.0, _MAX_LOG_FACTOR)))

@@ -1,10 +1,10 @@
-"""One random search taken for all the smaller ones that are in it.
+"""Estimates from all smaller searches that are contained in one random search.
 
-Of T independent trials, every subset of N is a search of N trials. Its winner is the one with the
-highest validation score; what counts is the test score of the winner's retraining. The mean over
-all subsets has a closed form (:func:`subset_weights`), so that nothing is drawn. This is the
-expected validation performance of Dodge et al. (2019) and Tang et al. (2020) carried over to the
-test score of the retrained winner, with an error. ``docs/inference.md`` has proof and limits.
+Every subset of N of T independent trials is a search of N trials. Its winner is the trial with the
+highest validation score, and its score is the test score of the winner's retraining. The mean over
+all subsets has a closed form (:func:`subset_weights`), so no subsets are drawn. This extends the
+expected validation performance of Dodge et al. (2019) and Tang et al. (2020) to the test score of
+the retrained winner, with a standard error. ``docs/inference.md`` has the proof and the limits.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from reality_check.statistics._searches import Estimate, Shares, planned_error
 
 Array = NDArray[np.float64]
 
-#: A budget is estimated only where the trials that were not retrained win at most this share of
-#: its subsets: these are left out, which shifts the estimate by this share of how much lower they
-#: would have scored. On the bank of ``docs/calibration.md`` 95 % intervals cover 95 % with 1.8 %
-#: left out, and 88 to 94 % with 2.5 %.
+#: A budget is estimated only if trials that were not retrained win at most this share of its
+#: subsets. Leaving these out shifts the estimate by their share times how much lower they would
+#: have scored. On the bank of ``docs/calibration.md``, 95 % intervals cover 95 % with 1.8 % left
+#: out, and 88 to 94 % with 2.5 %.
 MAX_LEFT_OUT = 0.02
 
 
 def subset_weights(trials: int, budget: int) -> Array:
-    """Return how likely each trial is to win a random subset: ``C(i - 1, N - 1) / C(T, N)``.
+    """Return the probability of each trial to win a random subset: ``C(i - 1, N - 1) / C(T, N)``.
 
     Args:
-        trials: T, how many were made.
-        budget: N, the size of the subset, from 1 to T.
+        trials: T, the number of trials.
+        budget: N, the size of a subset, from 1 to T.
 
     Returns:
-        Shape (T,), for the i-th trial by validation, the worst first; the sum is 1.
+        The probabilities in ascending order of validation scores, shape (T,); they sum to 1.
 
     Raises:
         ValueError: the budget is outside of that range.
@@ -53,27 +53,27 @@ def subset_weights(trials: int, budget: int) -> Array:
 def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> Estimate:
     """Return the mean test score of the winners of all subsets of one search's trials.
 
-    The error is that of the jackknife which deletes one trial at a time: it contains the luck of
-    the draws and of the retrainings. Right for independent draws only.
+    The error is that of the jackknife that deletes one trial at a time, so it covers the luck of
+    the draws and of the retrainings. It is valid for independent draws only.
 
     Args:
-        validation: of all T trials; a diverged one counts with 0. Trials with equal values win
-            equally often: the mean over the orders in which they could be ranked.
-        tests: by position in ``validation``, the test score of a retraining with a fresh seed (or
-            the mean of several) of the best trials; 0 where it diverged.
+        validation: validation scores of all T trials; a diverged trial counts as 0. Trials with
+            equal scores win equally often: the result is averaged over the orders of ties.
+        tests: test scores of the best trials, by position in ``validation``: each the score of a
+            retraining with a fresh seed, or the mean of several; 0 if it diverged.
         budget: N, the number of trials of a subset.
 
     Returns:
-        No interval where ``budget`` is T, or one trial alone was retrained.
+        The estimate; it has no interval if ``budget`` is T, or if only one trial was retrained.
 
     Raises:
-        ValueError: the budget is not between 1 and T, no trial was retrained, or one that is not
-            there was.
+        ValueError: the budget is not between 1 and T, no trial was retrained, or ``tests`` has a
+            position that ``validation`` lacks.
     """
     values, scores = _arrays(validation, tests)
     estimate, deleted = subset_estimates(values, scores, budget)
     mean, error = float(estimate), float(jackknife_error(deleted))
-    if not all(map(math.isfinite, tests.values())):  # NaN is read as not retrained
+    if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
     if not math.isfinite(error):
         return Estimate(mean, None, None, None, len(validation))
@@ -87,22 +87,22 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
 def budget_curve(
     validation: Sequence[float], tests: Mapping[int, float], budgets: Sequence[int] | None = None
 ) -> dict[int, Estimate]:
-    """Return :func:`all_subsets` by budget: test score against number of trials.
+    """Return the estimate of :func:`all_subsets` for each budget.
 
     Args:
-        validation: of all T trials.
-        tests: of the retrained ones, by position in ``validation``.
-        budgets: by default from 1 to T / 2; beyond, a handful of trials decides.
+        validation: validation scores of all T trials.
+        tests: test scores of the retrained trials, by position in ``validation``.
+        budgets: numbers of trials. The default is 1 to T / 2; beyond, a handful of trials decides.
 
     Returns:
-        In ascending order of budgets, without those of which :func:`left_out` is above
-        :data:`MAX_LEFT_OUT`. These are the small ones: a few trials are often won by a middling
-        one. With 50 trials and the best 15 retrained the curve goes from 10 to 25.
+        The estimates by budget, in ascending order, without budgets whose :func:`left_out` is above
+        :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
+        trials of which the best 15 are retrained, the curve goes from 10 to 25.
     """
-    wanted = range(1, len(validation) // 2 + 1) if budgets is None else sorted(set(budgets))
+    sizes = range(1, len(validation) // 2 + 1) if budgets is None else sorted(set(budgets))
     return {
         budget: all_subsets(validation, tests, budget)
-        for budget in wanted
+        for budget in sizes
         if left_out(validation, tests, budget) <= MAX_LEFT_OUT
     }
 
@@ -110,32 +110,32 @@ def budget_curve(
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:
     """Return the share of all subsets whose winner was not retrained."""
     values, scores = _arrays(validation, tests)
-    return float(_chances(values, budget)[np.isnan(scores)].sum())
+    return float(_win_probabilities(values, budget)[np.isnan(scores)].sum())
 
 
 def subset_shares(
     validation: Sequence[float], tests: Mapping[int, float], budget: int
 ) -> dict[int, float]:
-    """Return the share of each retrained trial in :func:`all_subsets`; together they are 1.
+    """Return the weight of each retrained trial in :func:`all_subsets`; the weights sum to 1.
 
-    The estimate is the sum of their test scores times these; so it is for the score of one query.
+    The estimate is the weighted sum of the test scores. The same holds for the score of one query.
     """
     values, scores = _arrays(validation, tests)
-    chances = _chances(values, budget)
-    total = chances[~np.isnan(scores)].sum()
-    return {trial: float(chances[trial] / total) for trial in tests}
+    probabilities = _win_probabilities(values, budget)
+    total = probabilities[~np.isnan(scores)].sum()
+    return {trial: float(probabilities[trial] / total) for trial in tests}
 
 
 def planned_subsets_error(shares: Shares, trials: int, budget: int) -> float:
-    """Return the standard error that :func:`all_subsets` is expected to have, to about 15 %.
+    """Return the expected standard error of :func:`all_subsets`, accurate to about 15 %.
 
-    That of a mean over as many winners as the weights amount to (``1 / Σ w²``), each trained once;
-    ``docs/calibration.md`` compares it with campaigns.
+    It is the error of a mean over ``1 / Σ w²`` winners (the effective number of the weights), each
+    trained once; ``docs/calibration.md`` compares it with campaigns.
 
     Args:
         shares: variances of an earlier experiment, or of a bank of trials.
-        trials: T.
-        budget: N.
+        trials: T, the number of trials.
+        budget: N, the number of trials of a subset.
 
     Raises:
         ValueError: a variance is not known.
@@ -148,16 +148,16 @@ def planned_subsets_error(shares: Shares, trials: int, budget: int) -> float:
 
 
 def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Array, Array]:
-    """Return the estimate over all subsets, and what it is without each trial.
+    """Return the estimate over all subsets, and the estimates with one trial deleted.
 
     Args:
-        validation: shape (..., T).
-        tests: shape (..., T), NaN where a trial was not retrained.
-        budget: N.
+        validation: validation scores, shape (..., T).
+        tests: test scores, shape (..., T); NaN for trials that were not retrained.
+        budget: N, the number of trials of a subset.
 
     Returns:
-        Shapes (...) and (..., T), the latter by position in ``validation``; NaN where no retrained
-        trial is left, or fewer than N trials are.
+        The estimate, shape (...), and the estimate without each trial, shape (..., T), by position
+        in ``validation``. They are NaN if no retrained trial or fewer than N trials are left.
     """
     trials = validation.shape[-1]
     order = np.argsort(validation, axis=-1, kind="stable")
@@ -165,9 +165,10 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
     scores = np.take_along_axis(tests, order, -1)
     known = ~np.isnan(scores)
     ties = _Ties(ranked)
-    whole = subset_weights(trials, budget)
-    smaller = subset_weights(trials - 1, budget) if budget < trials else np.full(trials - 1, np.nan)
-    parts = [ties.won(np.where(known, s, 0.0), whole, smaller) for s in (scores, 1.0)]
+    weights = subset_weights(trials, budget)
+    without = subset_weights(trials - 1, budget) if budget < trials else np.full(trials - 1, np.nan)
+    # Sums of scores, and of the weights of the retrained trials alone, which normalize them.
+    parts = [ties.expected(np.where(known, s, 0.0), weights, without) for s in (scores, 1.0)]
     with np.errstate(invalid="ignore", divide="ignore"):
         estimate, ranked_deleted = (a / b for a, b in zip(*parts, strict=True))
     deleted = np.empty_like(ranked_deleted)
@@ -176,7 +177,7 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
 
 
 def jackknife_error(deleted: Array) -> Array:
-    """Return the standard error from the estimates without each of T units, shape (..., T)."""
+    """Return the standard error from the estimates without each of T trials, shape (..., T)."""
     trials = deleted.shape[-1]
     return np.asarray(np.std(deleted, axis=-1) * math.sqrt(trials - 1))
 
@@ -184,18 +185,18 @@ def jackknife_error(deleted: Array) -> Array:
 def subset_degrees(trials: int, budget: int) -> float:
     """Return the degrees of freedom of the interval of :func:`all_subsets`.
 
-    The weights are worth ``1 / Σ w²`` trials, and one less is the degrees of freedom, as for a mean
-    of that many values (``budget`` 1 is exactly that: T - 1). Measured on a bank of real trials
-    (``benchmarks/calibration.py --quantiles``; ``docs/calibration.md``): with 50 trials and N = 10
-    intervals by normal quantiles cover 91 %, by twice these degrees 93 %, and by these 95 %.
+    The effective number of trials is ``1 / Σ w²``, and the degrees of freedom are one less, as for
+    a mean of that many values (exactly T - 1 for a ``budget`` of 1). On a bank of real trials
+    (``benchmarks/calibration.py --quantiles``; ``docs/calibration.md``) with T = 50 and N = 10,
+    intervals cover 91 % with normal quantiles, 93 % with twice these degrees, and 95 % with these.
     """
     return 1 / float((subset_weights(trials, budget) ** 2).sum()) - 1
 
 
 class _Ties:
-    """Trials sorted by validation, in groups of equal values.
+    """Groups of trials with equal validation scores, after sorting by these.
 
-    Within a group the mean over all orders gives every trial the mean of the group's weights.
+    Averaging over all orders of a group gives each of its trials the mean weight of the group.
     """
 
     def __init__(self, ranked: Array) -> None:
@@ -209,28 +210,33 @@ class _Ties:
         self.end = np.flip(np.minimum.accumulate(np.flip(ends, -1), axis=-1), -1)
         self.size = self.end - self.start
 
-    def sums(self, values: Array) -> Array:
-        """Return for each position the sum of the values of its group."""
-        total = _cumulated(values)
+    def group_sums(self, values: Array) -> Array:
+        """Return for each trial the sum of the values of its group."""
+        total = _cumulative_sums(values)
         return self._at(total, self.end) - self._at(total, self.start)
 
-    def won(self, values: Array, whole: Array, smaller: Array) -> tuple[Array, Array]:
-        """Return the sum of values times chances to win, with all trials and without each.
+    def expected(
+        self, values: Array, weights: Array, weights_without: Array
+    ) -> tuple[Array, Array]:
+        """Return the sum of values times probabilities to win, with all trials and without each.
 
         Args:
-            values: shape (..., T), sorted by validation.
-            whole: shape (T,), weights by rank of all T trials.
-            smaller: shape (T - 1,), those of T - 1.
+            values: the values of the trials, sorted by validation, shape (..., T).
+            weights: weights by rank of all T trials, shape (T,).
+            weights_without: weights by rank of T - 1 trials, shape (T - 1,).
+
+        Returns:
+            The sum over all trials, shape (...), and the sums with one trial deleted, (..., T).
         """
-        group = self.sums(values)
+        group = self.group_sums(values)
         mean = group / self.size
-        below = self._at(_cumulated(mean * np.append(smaller, 0.0)), self.start)
-        above = _cumulated(mean * np.insert(smaller, 0, 0.0))
+        below = self._at(_cumulative_sums(mean * np.append(weights_without, 0.0)), self.start)
+        above = _cumulative_sums(mean * np.insert(weights_without, 0, 0.0))
         above = above[..., -1:] - self._at(above, self.end)
-        weights = np.append(0.0, np.cumsum(smaller))
-        own = weights[np.maximum(self.end - 1, self.start)] - weights[self.start]
+        sums = np.append(0.0, np.cumsum(weights_without))
+        within = sums[np.maximum(self.end - 1, self.start)] - sums[self.start]
         rest = (group - values) / np.maximum(self.size - 1, 1)
-        return (mean * whole).sum(-1), below + above + own * rest
+        return (mean * weights).sum(-1), below + above + within * rest
 
     @staticmethod
     def _at(cumulated: Array, positions: NDArray[np.int64]) -> Array:
@@ -238,21 +244,22 @@ class _Ties:
         return np.take_along_axis(np.broadcast_to(cumulated, shape), positions, -1)
 
 
-def _cumulated(values: Array) -> Array:
-    """Return the sums of the first 0, 1, ... values along the last axis."""
+def _cumulative_sums(values: Array) -> Array:
+    """Return cumulative sums along the last axis, starting with the empty sum."""
     return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], -1)
 
 
-def _chances(validation: Array, budget: int) -> Array:
-    """Return how likely each trial is to win a subset, by position in ``validation``."""
+def _win_probabilities(validation: Array, budget: int) -> Array:
+    """Return each trial's probability to win a subset, by position in ``validation``."""
     order = np.argsort(validation, kind="stable")
     ties = _Ties(validation[order])
-    chances = np.empty(len(order))
-    chances[order] = ties.sums(subset_weights(len(order), budget)) / ties.size
-    return chances
+    probabilities = np.empty(len(order))
+    probabilities[order] = ties.group_sums(subset_weights(len(order), budget)) / ties.size
+    return probabilities
 
 
 def _arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:
+    """Check both arguments, and return them as arrays; untested trials have the score NaN."""
     values = np.asarray(validation, dtype=float)
     if not np.isfinite(values).all():
         trial = int(np.flatnonzero(~np.isfinite(values))[0])

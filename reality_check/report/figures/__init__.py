@@ -2,4 +2,4 @@
 
 from reality_check.utils.matplotlib_import import import_matplotlib
 
-import_matplotlib()  # before any module here does
+import_matplotlib()  # before any module of this package imports it

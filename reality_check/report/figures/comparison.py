@@ -24,14 +24,17 @@ from reality_check.report.figures.plotting import (
 from reality_check.report.summary import Summary
 from reality_check.statistics import Bounds, Comparison, Difference, Estimate
 
-#: Inches of a row, with a name above its marks; of all else in a panel's cell.
+#: Height in inches of a row (a name above its marks), and of all else in a panel's cell.
 _ROW, _AROUND = 0.36, 0.66
 _DOT: dict[str, Any] = {"markersize": 3.4, "alpha": 0.65, "markeredgewidth": 0}
 _MEAN: dict[str, Any] = {"markersize": 5.5, "markeredgewidth": 0}
 
 
 def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
-    """Return means with intervals and single reproductions: a panel per category, in percent."""
+    """Plot each method's mean and interval, and its single values as dots, in percent.
+
+    Each category has a panel.
+    """
     categories, methods = summary.categories, summary.methods
     label = f"{METRICS.get(metric, metric)} (%)"
     figure, grid = _rows_grid(dict.fromkeys(categories, methods), label)
@@ -53,11 +56,14 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
 
 
 def _rows_grid(rows: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, list[Axes]]:
-    """Return a panel for each list of names, with a row for each; ``label`` names the axis."""
-    most = max(2, *map(len, rows.values()))
-    figure, grid = panel_grid(len(rows), 3, _AROUND + _ROW * most, left=0.1)
+    """Return a figure with a panel for each list of names, and a row for each name.
+
+    ``label`` is the name of the horizontal axes.
+    """
+    num_rows = max(2, *map(len, rows.values()))
+    figure, grid = panel_grid(len(rows), 3, _AROUND + _ROW * num_rows, left=0.1)
     for axes, names in zip(grid, rows.values(), strict=True):
-        axes.set_ylim(most - 0.45, -0.6)
+        axes.set_ylim(num_rows - 0.45, -0.6)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         name_x(axes, label)
@@ -74,7 +80,7 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 
 
 def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
-    """Draw single runs, every other one a little lower, since many are close together."""
+    """Draw single runs as dots; every other dot is a little lower, since many are close."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
     axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT)
 
@@ -91,11 +97,11 @@ def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
 def differences_figure(
     shown: Mapping[str, Sequence[Comparison]], over_classes: Mapping[tuple[str, str, str], Bounds]
 ) -> Figure:
-    """Return a panel a category: the best method minus the others, in points.
+    """Plot the differences of the best method from the others, in points; a panel per category.
 
     Args:
-        shown: by category, the comparisons of its best method.
-        over_classes: by (category, better, other), intervals for other test classes.
+        shown: comparisons of the best method, by category.
+        over_classes: intervals for other test classes, by (category, better, other).
     """
     rows = {category: [pair.other for pair in pairs] for category, pairs in shown.items()}
     figure, grid = _rows_grid(rows, f"difference in {METRICS[PRIMARY]} (points)")

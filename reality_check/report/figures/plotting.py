@@ -1,4 +1,4 @@
-"""What the figures share: colours, panels, and writing a figure as SVG, PDF and PNG."""
+"""Colours, panels, and the writing of figures as SVG, PDF and PNG."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-#: Okabe and Ito's colours that differ for colour-blind readers and on white and dark grounds.
+#: Okabe and Ito's colours, distinct to colour-blind readers and on light and dark backgrounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-#: The shapes of means: of more rows than there are colours, each has one of its own.
+#: Markers of means; the next one is used when the colours are used up.
 _MARKS = "Ds^"
 INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#e2e2e2"
 
-#: Inches: a figure over both columns of a paper, so that letters keep their size in it; one column.
+#: Widths in inches of both columns and of one column of a paper, so that fonts keep their size.
 WIDTH, COLUMN = 6.9, 3.45
-#: Points: titles and the names of axes; ticks, legends and notes. Publishers ask for 7 at least.
+#: Font sizes in points of titles, and of labels, ticks and legends; publishers ask for at least 7.
 TEXT = 8.0
 SMALL = 7.5
 
-#: Inches of a panel's cell that its ticks and titles take. Laying a figure out by what its texts
-#: need would take longer than drawing it.
+#: Margins in inches of a panel in its cell, for ticks and titles. They are fixed, since an
+#: automatic layout takes longer than drawing.
 LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 0.1, 0.25, 0.37
 
-#: Beside matplotlib's own defaults, while a figure is drawn and written. TrueType, since publishers
-#: refuse Type 3; text that stays text, which a page can search; the same ids each time; and no
-#: layout but the figure's own: with any, even one that does nothing, matplotlib draws each file
-#: twice.
+#: Changes to matplotlib's defaults while figures are drawn and written: TrueType fonts, since
+#: publishers refuse Type 3; searchable text; reproducible ids; and no automatic layout, with which
+#: matplotlib would draw each file twice.
 _SETTINGS = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
@@ -45,7 +44,7 @@ _SETTINGS = {
     "figure.autolayout": False,
     "figure.constrained_layout.use": False,
 }
-#: One figure is drawn at a time: matplotlib's fonts and its settings are shared by all threads.
+#: Lets one figure be drawn at a time, since threads share matplotlib's fonts and settings.
 _LOCK = threading.Lock()
 
 
@@ -56,15 +55,16 @@ def row_style(row: int) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure of the report, which is drawn when its files are asked for.
+    """A figure of the report, which is drawn when :attr:`files` is first read.
 
     Attributes:
-        stem: file name without ending.
-        caption: one or two sentences below it.
-        alt: what it shows, for readers who cannot see it.
-        draw: draws it.
-        folder: in which its ``figures/`` is, seen from the report; ends in a slash.
-        paper: whether it is one for a paper, and so a PDF too: those that compare methods.
+        stem: file name without suffix.
+        caption: one or two sentences below the figure.
+        alt: description for readers who cannot see the figure.
+        draw: returns the figure.
+        folder: path from the report to the folder that contains ``figures/``, with a slash at its
+            end, or empty.
+        paper: whether the figure suits a paper, so that a PDF is written, too.
     """
 
     stem: str
@@ -76,12 +76,12 @@ class ReportFigure:
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """Its bytes by ending: ``svg``, and of one for a paper ``pdf``."""
+        """Contents of the files by suffix: ``svg`` and, for a paper, ``pdf``."""
         return render(self.draw, ("svg", "pdf") if self.paper else ("svg",))
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, sizes in inches, that needs no display and no pyplot."""
+    """Return an empty figure of a size in inches; it needs neither a display nor pyplot."""
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     return figure
@@ -90,26 +90,30 @@ def new_figure(width: float, height: float) -> Figure:
 def panel_grid(
     count: int, columns: int, height: float, left: float = LEFT
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure and its dressed panels, each in a cell that a page can set in other rows.
+    """Return a figure and its panels, each in a cell of its own.
 
-    Nothing but panels may be drawn on it, and nothing of one outside its cell.
+    A page rearranges the cells as it has room, so all drawing must be within the cells of panels.
 
     Args:
-        count: of panels.
-        columns: at most so many side by side.
-        height: of a cell in inches.
-        left: of each panel's left edge in its cell, in inches.
+        count: number of panels.
+        columns: largest number of panels side by side.
+        height: height of a cell in inches.
+        left: distance of a panel from the left edge of its cell in inches.
     """
     columns = max(1, min(columns, count))
     width = min(WIDTH / columns, COLUMN)
-    whole, high = width * columns, height * max(1, math.ceil(count / columns))
-    figure = new_figure(whole, high)
+    full_width, full_height = width * columns, height * max(1, math.ceil(count / columns))
+    figure = new_figure(full_width, full_height)
     figure.set_layout_engine("none")
     grid = []
     for index in range(count):
         x, y = width * (index % columns), height * (index // columns)
-        size = (width - left - _RIGHT) / whole, (height - _TOP - _BOTTOM) / high
-        axes = figure.add_axes(((x + left) / whole, 1 - (y + height - _BOTTOM) / high, *size))
+        size = (
+            (width - left - _RIGHT) / full_width,
+            (height - _TOP - _BOTTOM) / full_height,
+        )
+        bottom = 1 - (y + height - _BOTTOM) / full_height
+        axes = figure.add_axes(((x + left) / full_width, bottom, *size))
         axes.set_gid("cell" + "".join(f"_{72 * inches:.1f}" for inches in (x, y, width, height)))
         axes.locator_params(nbins=4)
         dress(axes, SMALL)
@@ -118,7 +122,7 @@ def panel_grid(
 
 
 def share_scale(grid: Sequence[Axes], label: str) -> None:
-    """Give panels one vertical scale, and the first of them its name."""
+    """Give panels a common vertical scale, and label it at the first panel."""
     for axes in grid[1:]:
         axes.sharey(grid[0])
     if grid:
@@ -126,12 +130,12 @@ def share_scale(grid: Sequence[Axes], label: str) -> None:
 
 
 def name_x(axes: Axes, text: str) -> None:
-    """Name the horizontal axis; the text is taken literally."""
+    """Label the horizontal axis, without interpreting ``$`` in the text."""
     axes.set_xlabel(text, fontsize=SMALL, color=INK, labelpad=2, parse_math=False)
 
 
 def dress(axes: Axes, size: float = 9.0) -> None:
-    """Give axes the report's plain look, and their ticks labels of so many points."""
+    """Give axes the plain style of the report; ``size`` is the font size of ticks in points."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
     axes.tick_params(labelsize=size, colors=INK, color=FAINT)
@@ -140,12 +144,12 @@ def dress(axes: Axes, size: float = 9.0) -> None:
 
 
 def title(axes: Axes, text: str, longest: int = 23) -> None:
-    """Head a panel; the text is taken literally, also with dollar signs."""
+    """Set the title of a panel, without interpreting ``$``; long titles are shortened."""
     axes.set_title(shorten(text, longest), fontsize=TEXT, loc="left", color=INK, parse_math=False)
 
 
 def mark_empty(axes: Axes, text: str) -> None:
-    """Write into an empty panel why it is empty."""
+    """Write into an empty panel the reason why it is empty."""
     axes.text(
         0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=TEXT,
         color=INK, parse_math=False, wrap=True,
@@ -155,7 +159,7 @@ def mark_empty(axes: Axes, text: str) -> None:
 
 
 def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
-    """Turn a panel into a legend of colours and shapes; the texts are taken literally."""
+    """Turn a panel into a legend, without interpreting ``$`` in its texts."""
     axes.set_axis_off()
     shown = axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(-0.15, 1.0), frameon=False,
@@ -166,7 +170,7 @@ def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
 
 
 def shorten(text: str, length: int) -> str:
-    """Cut a long name in its middle, so that names with one beginning or end stay distinct."""
+    """Cut a long text in its middle, so that texts with equal beginnings or ends stay distinct."""
     text = " ".join(text.split())
     if len(text) <= length:
         return text
@@ -174,10 +178,10 @@ def shorten(text: str, length: int) -> str:
 
 
 def render(draw: Callable[[], Figure], endings: Sequence[str]) -> dict[str, bytes]:
-    """Draw a figure and return its files by ending: ``png`` (200 dpi), ``pdf``, ``svg``.
+    """Draw a figure and return its files by suffix: ``png`` (200 dpi), ``pdf``, ``svg``.
 
-    The same figure always gives the same bytes: what the user has set in matplotlib (a
-    matplotlibrc, a style) neither shows in it nor is changed.
+    The same figure always gives the same bytes: the user's settings of matplotlib (a matplotlibrc,
+    a style) are neither used nor changed.
     """
     dates = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
     with _LOCK, matplotlib.style.context(["default", _SETTINGS]):
@@ -185,7 +189,7 @@ def render(draw: Callable[[], Figure], endings: Sequence[str]) -> dict[str, byte
         files = {}
         for ending in endings:
             files[ending] = _save(figure, ending, {dates[ending]: None})
-            figure.set_layout_engine(None)  # laid out once, the same in all of them
+            figure.set_layout_engine(None)  # the layout of the first file is kept for the others
         return files
 
 
@@ -196,16 +200,18 @@ def _save(figure: Figure, ending: str, metadata: dict[str, None]) -> bytes:
 
 
 def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
-    """Return a figure's panels as elements of an HTML page, each with its width in points.
+    """Return a figure's panels as SVG elements of an HTML page, each with its width in points.
 
-    They follow the page's colours and fonts, and flow as the page has room.
+    The elements use the colours and fonts of the page.
 
     Args:
-        svg: what :func:`render` wrote of a figure of :func:`panel_grid`.
-        prefix: makes the elements' ids differ from those of other figures on the page.
+        svg: SVG file of a figure of :func:`panel_grid`, from :func:`render`.
+        prefix: prefix of ids, which keeps them distinct from those of other figures on the page.
     """
     text = svg.decode("utf-8")
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)  # texts again, and the dashes of names
+    text = re.sub(
+        r"<!--.*?-->\s*", "", text, flags=re.S
+    )  # matplotlib's comments, which repeat the texts
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
     first, last = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
@@ -222,7 +228,7 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
 
 
 def _restyled(text: str, used: set[str], prefix: str) -> str:
-    """Return SVG with a prefix for ids in use, and colours that follow the page's."""
+    """Return SVG with prefixed ids and the colours of the page; unused ids are removed."""
     text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
     colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}

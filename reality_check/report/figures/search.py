@@ -34,19 +34,19 @@ _WINNER: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidt
 _BEST_EPOCH: dict[str, Any] = {
     "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
 }  # fmt: skip
-#: What curves begin with.
+#: Note on the first epochs of learning curves.
 UNTRAINED_EPOCHS = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
-#: Lines of methods beyond the colours.
+#: Line styles; the next one is used when the colours are used up.
 _LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 _TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
 _MAP_AT_R = metric_of(PRIMARY)
-#: Inches of a panel's cell.
+#: Height of a panel's cell in inches.
 _HEIGHT = 1.65
 
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """Scores of a method by number of trials, as fractions; the band may end earlier."""
+    """Scores of a method by number of trials; the band may end before the curve does."""
 
     trials: Array
     values: Array
@@ -66,15 +66,13 @@ def budget_figure(
     budget: int | None = None,
     in_percent: bool = True,
 ) -> Figure:
-    """Return all methods in one panel: scores by number of trials, with bands.
-
-    A second panel names the colours.
+    """Plot scores by number of trials, with bands and a legend; all methods share a panel.
 
     Args:
-        curves: by method.
-        metric: that is shown, with the part of the data that it is of.
-        budget: a number of trials to be marked.
-        in_percent: whether scores are fractions, which are printed in percent.
+        curves: curves by method.
+        metric: label of the scores, e.g. ``"test MAP@R"``.
+        budget: a number of trials to mark, or ``None``.
+        in_percent: whether scores are fractions, which are shown in percent.
     """
     factor = 100 if in_percent else 1
     figure, (axes, names) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
@@ -98,9 +96,9 @@ def budget_figure(
 def method_figure(
     method: MethodResults, runs: Sequence[TrialRecord], metric: Metric = _MAP_AT_R
 ) -> Figure:
-    """Return validation scores of every trial by parameter, and of ``runs`` by epoch and fold.
+    """Plot validation scores: of all trials by parameter, and of ``runs`` by epoch and fold.
 
-    The winner of the search is a diamond among the trials, and dashed among the curves.
+    The winner of the search is a diamond among the trials, and a dashed line among the curves.
     """
     best, factor = winner(method), 100 if metric.percent else 1
     names = method.searched if best is not None else ()
@@ -125,20 +123,20 @@ def _slice_panel(
     axes: Axes, method: MethodResults, name: str, best: TrialRecord | None, factor: int
 ) -> None:
     sound = [t for t in method.search if completed(t) and t.diverged is None]
-    lost = [t for t in method.search if t.diverged is not None]
+    diverged = [t for t in method.search if t.diverged is not None]
     name_x(axes, shorten(name, 26))
     if name in method.logarithmic:
-        _logarithmic(axes, [t.params[name] for t in (*sound, *lost)])
+        _logarithmic(axes, [t.params[name] for t in (*sound, *diverged)])
     values = [factor * (t.value or 0.0) for t in sound]
     axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL)
-    if lost:
-        _crosses(axes, [_axis_value(t.params[name]) for t in lost])
+    if diverged:
+        _crosses(axes, [_axis_value(t.params[name]) for t in diverged])
     if best is not None:
         axes.plot([_axis_value(best.params[name])], [factor * (best.value or 0.0)], "D", **_WINNER)
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool, factor: int) -> None:
-    """Draw a fold's finite validation values by epoch, and a dot at its best trained epoch."""
+    """Draw a fold's validation scores by epoch, and a dot at its best trained epoch."""
     curve = run.curves[fold] if fold < len(run.curves) else ()
     points = [(epoch, factor * value) for epoch, value in curve if math.isfinite(value)]
     if points:
@@ -161,5 +159,5 @@ def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _axis_value(value: Any) -> Any:
-    """Return the position of a value on its axis: a number, or the name of a choice."""
+    """Return a value as its axis needs it: a number, or the text of a choice."""
     return str(value) if isinstance(value, str | bool) or value is None else value

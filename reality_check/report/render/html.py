@@ -1,7 +1,7 @@
-"""``report.html``: one page with everything in it; it asks for nothing from any network.
+"""``report.html``: a self-contained page, which loads nothing over the network.
 
-The HTML is in the templates beside this file: ``page.html.j2``, and ``blocks.html.j2`` with a macro
-for each kind of block, named like its class.
+The HTML is in the templates next to this file: ``page.html.j2``, and ``blocks.html.j2`` with a
+macro for each kind of block, named like its class.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from reality_check.report.sections.blocks import Alarming, Block, Section, Stron
 from reality_check.report.tables import CLOSE_MARK
 from reality_check.report.wording import NOTHING
 
-#: Larger galleries are set into the page as WebP; the PNG stays in figures/.
+#: PNG files of more bytes than this are embedded as WebP; the PNG stays in figures/.
 _LARGE_GALLERY = 120_000
 _WEBP = {"quality": 76, "method": 4}
-#: Pixels of a point of a figure where there is room: letters of 7.5 points are then 12.5 high.
+#: Pixels per point of a figure where there is room; a font of 7.5 points then has 12.5 pixels.
 _PIXELS = 1.67
 _SECONDS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 
 def report_html(title: str, sections: Sequence[Section]) -> str:
-    """Return a page of sections under a title, with links to them."""
+    """Return a page with a title, its sections, and links to them."""
     style, script = Markup(_read("style.css")), Markup(_read("script.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = _templates().get_template("page.html.j2")
@@ -42,13 +42,13 @@ def report_html(title: str, sections: Sequence[Section]) -> str:
 
 
 def sort_value(text: str) -> float | None:
-    """Return the number that a cell is sorted by: its first one; a duration in seconds.
+    """Return the number that a cell is sorted by: a duration in seconds, or its first number.
 
-    ``"1 h 7 min"`` is 4020, ``"25.25 ± 0.13"`` 25.25, ``"−0.50 to 1.20"`` -0.5, ``"< 0.001"`` just
-    below 0.001.
+    For example, it is 4020 for ``"1 h 7 min"``, 25.25 for ``"25.25 ± 0.13"``, -0.5 for
+    ``"−0.50 to 1.20"``, and just below 0.001 for ``"< 0.001"``.
 
     Returns:
-        ``None`` where there is no number.
+        The number, or ``None`` if the cell does not start with one.
     """
     is_duration = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
     if is_duration:
@@ -100,19 +100,19 @@ def _blocks(blocks: Iterable[Block]) -> Markup:
 
 
 def _breakable(name: str) -> Markup:
-    """Return a name that may be broken after underscores, dots and hyphens only."""
+    """Return a name with permitted line breaks after underscores, dots and hyphens."""
     return Markup(re.sub(r"([_.-])(?=[^\W\d])", r"\1<wbr>", html.escape(name)))
 
 
 def _panels(figure: ReportFigure) -> Iterator[tuple[Markup, str]]:
-    """Return a figure's panels as SVG in the page's colours, with their widths in pixels."""
+    """Yield a figure's panels as SVG in the colours of the page, with their widths in pixels."""
     digest = hashlib.sha256(f"{figure.folder}{figure.stem}".encode()).hexdigest()
     for svg, points in inline_svg(figure.files["svg"], f"f{digest[:8]}-"):
         yield Markup(svg), f"{_PIXELS * points:.0f}"
 
 
 def _picture(png: bytes) -> str:
-    """Return a picture as a data URL; WebP keeps a page of many galleries small."""
+    """Return a picture as a data URL; large ones become WebP to keep the page small."""
     kind = "png"
     if len(png) > _LARGE_GALLERY:
         kind, stream = "webp", io.BytesIO()

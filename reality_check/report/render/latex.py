@@ -20,7 +20,7 @@ from reality_check.report.tables import (
 from reality_check.report.wording import NOTHING, counted, p_text, points
 from reality_check.statistics import Comparison
 
-#: The letters that LaTeX has names for; other Greek ones look like Latin letters.
+#: Greek letters with a LaTeX command; the others look like Latin letters.
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
 
 
@@ -55,21 +55,20 @@ _ESCAPES = {
     **{letter: _greek(letter) for letter in _GREEK},
     **{character: "\\" + character for character in "&%$#_{}"},
 }
-#: Up to here pdflatex knows most letters (accented Latin ones); beyond, hardly any.
+#: Last letter of the range (accented Latin letters) of which pdflatex knows most.
 _LAST_LETTER = "\u017f"
-#: Letters before it that LaTeX's default font encoding (OT1) lacks: at any of them pdflatex stops.
+#: Characters in that range that LaTeX's default font encoding (OT1) lacks; pdflatex fails on them.
 _MISSING = {*"ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ", *map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))}
-#: From here on columns are many.
+#: Tables with at least this many columns get smaller letters.
 _MANY_COLUMNS = 6
 
 _MARKS = r" Best means are bold; $\dagger$: "
 
 
 def escape(text: str) -> str:
-    """Return ``text`` with LaTeX's special characters made harmless, on one line.
+    """Return ``text`` on one line, with LaTeX's special characters escaped.
 
-    Letters that pdflatex would need further packages for, and control characters, become question
-    marks.
+    Control characters and letters for which pdflatex needs more packages become question marks.
     """
     return "".join(
         _ESCAPES.get(c, c if c <= _LAST_LETTER and c not in _MISSING else "?")
@@ -78,7 +77,7 @@ def escape(text: str) -> str:
 
 
 def tables_tex(summary: Summary) -> str:
-    """Return a ``table`` environment, and one more where further metrics were asked for."""
+    """Return the tables as ``table`` environments: results, other metrics, and comparisons."""
     lines = [
         f"% {' '.join(summary.results.name.split())}: written by reality-check.",
         r"% In the preamble: \usepackage{booktabs}",
@@ -94,9 +93,9 @@ def tables_tex(summary: Summary) -> str:
 
 
 def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
-    """Return a ``table`` environment with the rows, over both columns of a page that has two.
+    """Return a ``table*`` environment, which spans both columns of a two-column page.
 
-    Many columns get smaller letters and gaps, so that they fit the page's width.
+    Tables of many columns get smaller letters and gaps to fit the width of the page.
     """
     size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
     return [
@@ -117,12 +116,15 @@ def _group_head(category: str, columns: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a cell; an empty one has a short dash."""
+    """Return the text of a cell, with a short dash for an empty one."""
     return "--" if text == NOTHING else escape(text)
 
 
 def _comparisons(summary: Summary) -> list[str]:
-    """Return a ``table`` of the best method of each category against the others, if tested."""
+    """Return a table of the best method of each category against the others.
+
+    It is empty if no difference was tested.
+    """
     rows = {
         category: [pair for pair in of_leader(summary, category) if pair.adjusted_p is not None]
         for category in summary.categories
@@ -153,13 +155,13 @@ def _pair_row(pair: Comparison) -> str:
 
 
 def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
-    """Return one ``table`` with a group of rows for each category."""
+    """Return a ``table*`` environment with a group of rows for each category."""
     italics = " In italics: not trained." if summary.baselines else ""
     caption = escape(caption) + _MARKS + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
-    own = tables[0].columns[len(BUILT_IN) :] if tables else ()
-    columns = len(titles) + 2 + len(own)
-    head = ["Method", *map(escape, titles), "$n$", *map(escape, own)]
+    extra = tables[0].columns[len(BUILT_IN) :] if tables else ()
+    columns = len(titles) + 2 + len(extra)
+    head = ["Method", *map(escape, titles), "$n$", *map(escape, extra)]
     lines = [" & ".join(head) + r" \\"]
     for table in tables:
         lines += [r"\midrule", _group_head(table.category, columns), *map(_row, table.rows)]
@@ -168,8 +170,8 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
 
 def _row(row: TableRow) -> str:
     name = escape(row.method) if row.trained else rf"\emph{{{escape(row.method)}}}"
-    own = row.columns[len(BUILT_IN) :]
-    return " & ".join([name, *map(_cell, row.cells), _text(row.n), *map(_text, own)]) + r" \\"
+    extra = row.columns[len(BUILT_IN) :]
+    return " & ".join([name, *map(_cell, row.cells), _text(row.n), *map(_text, extra)]) + r" \\"
 
 
 def _cell(cell: Cell) -> str:

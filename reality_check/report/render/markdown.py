@@ -13,7 +13,7 @@ from reality_check.report.wording import NOTHING
 
 
 def report_md(title: str, sections: Sequence[Section]) -> str:
-    """Return a page of sections under a title, which is the heading of the first one too."""
+    """Return a page of sections; the title takes the place of the first section's heading."""
     blocks = [f"# {_escape(title)}"]
     for number, section in enumerate(sections):
         blocks += [f"## {_escape(section.heading)}"] if number else []
@@ -41,7 +41,7 @@ def _block(block: Block) -> Iterator[str]:
                 yield from (f"**{_escape(table.category)}**", _comparison_table(table))
         case kinds.Folded():
             yield from [f"### {_escape(block.title)}"] if block.headed else []
-            for text in _blocks(block.blocks):  # headings in it are one level further down
+            for text in _blocks(block.blocks):  # headings within it are one level deeper
                 yield f"#{text}" if block.headed and text.startswith("###") else text
         case kinds.Box():
             yield from _blocks(block.blocks)
@@ -51,7 +51,7 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def _paragraph(block: Block) -> str:
-    """Return a block that holds no other ones; empty for what only a page has room for."""
+    """Return a block that contains no other blocks; empty for blocks that only HTML shows."""
     match block:
         case str():
             return _escape(block)

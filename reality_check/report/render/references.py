@@ -1,6 +1,6 @@
-"""``references.bib``: BibTeX entries of what an experiment used, and only of that.
+"""``references.bib``: BibTeX entries of everything that an experiment used.
 
-The entries and who cites them are data (``configs/references.yaml``); here is only which of them
+The entries, and what cites them, are in ``configs/references.yaml``. This module selects those that
 an experiment needs.
 """
 
@@ -18,19 +18,20 @@ from reality_check.config.yaml_text import read_yaml
 from reality_check.results import ExperimentResults
 from reality_check.utils.config_files import configs_root
 
-#: Where classes come from whose short name says which one is meant.
+#: Packages whose classes are known by their short names.
 _KNOWN_MODULES = ("pml_extensions", "pytorch_metric_learning", "reality_check")
-#: The part of ``references.yaml`` that has classes of a kind.
+#: Part of ``references.yaml`` for each kind of class.
 _PARTS = {"loss": "losses", "miner": "miners", "distance": "distances"}
-#: With fewer methods nothing is ranked or corrected.
+#: Fewest methods with which p-values are corrected.
 _FEWEST_CORRECTED = 3
 
 
 def references_bib(results: ExperimentResults) -> str:
     """Return the BibTeX file of an experiment.
 
-    What has no entry (a loss, miner, data set or trunk of the user's own) is named in a comment at
-    the top; what has no paper at all (a wrapper, a plain convolutional network) is not.
+    Losses, miners, data sets and trunks without an entry (the user's own) are listed in a comment
+    at the top. Those without any paper (a wrapper, a plain convolutional network) are not
+    mentioned.
     """
     reasons: dict[str, list[str]] = {}
     unknown: list[str] = []
@@ -54,13 +55,13 @@ def references_bib(results: ExperimentResults) -> str:
 
 
 def bibtex(key: str, fields: Mapping[str, Any]) -> str:
-    """Return one entry; ``fields`` holds its ``type`` and what BibTeX calls its fields."""
+    """Return one entry; ``fields`` are its BibTeX fields and its ``type``."""
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if name != "type"]
     return "\n".join([f"@{fields['type']}{{{key},", *lines, "}"])
 
 
 def _comment(text: str) -> str:
-    """Return a text on one line, without ``@``, which begins an entry even in a comment."""
+    """Return a text on one line without ``@``, which starts an entry even in a comment."""
     return " ".join(text.replace("@", "(at)").split())
 
 
@@ -70,28 +71,30 @@ def _data() -> dict[str, Any]:
 
 
 def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | None]]:
-    """Yield what was used, with the keys of its entries; ``None`` where there is no entry."""
+    """Yield what was used, with the keys of its entries, or ``None`` if it has no entry."""
     config = results.config
     methods = config.get("methods") or []
     for method in results.methods:
-        own = results.settings_of(method.name)
-        yield from _of_a_method(method.name, {**own, "loss": method.loss})
+        settings = results.settings_of(method.name)
+        yield from _method_citations(method.name, {**settings, "loss": method.loss})
     if dataset := config.get("dataset"):
         name, data = str(dataset.get("name")), _data()
         keys = data["datasets"].get(name) or data["readers"].get(dataset.get("reader"))
         yield f"data set {name}", keys
     models = [config.get("model") or {}, *(method.get("model") or {} for method in methods)]
-    yield from _trunks(models)
-    yield from _protocol(results)
-    yield from _software(config)
+    yield from _trunk_citations(models)
+    yield from _protocol_citations(results)
+    yield from _software_citations(config)
     if len(results.methods) >= _FEWEST_CORRECTED:
         yield "correction of the p-values for several pairs", _data()["statistics"]["correction"]
     if any(method.importance is not None for method in results.methods):
         yield "importance of hyper-parameters", _data()["statistics"]["importance"]
 
 
-def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:
-    """Yield the loss, the miner, and the classes among their arguments."""
+def _method_citations(
+    name: str, plain: Mapping[str, Any]
+) -> Iterator[tuple[str, list[str] | None]]:
+    """Yield the citations of a method's loss and miner, and of classes in their arguments."""
     miner = plain.get("miner") or {}
     classes = [(str(plain["loss"]), "loss")]
     classes += [(str(miner["class"]), "miner")] if "class" in miner else []
@@ -102,12 +105,12 @@ def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, lis
         known = not module or module.partition(".")[0] in _KNOWN_MODULES
         keys = _data()[_PARTS[kind]].get(last) if known else None
         if keys is None and kind == "distance":
-            continue  # a distance is rarely anybody's contribution
+            continue  # distances rarely have a paper
         yield f"{kind} of {name}" if keys is not None else f"{kind} of {name}: {cls}", keys
 
 
-def _trunks(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:
-    """Yield the trunks of the experiment and of its methods, and their weights."""
+def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:
+    """Yield the citations of the trunks and pretrained weights of ``models``."""
     data = _data()
     for model in models:
         if trunk := model.get("trunk"):
@@ -118,7 +121,7 @@ def _trunks(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str
             yield f"pretrained weights {model['weights']}", data["weights"][model["weights"]]
 
 
-def _protocol(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
+def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
     data = _data()
     for name, keys in data["protocols"].items():
         if results.reference == name or results.reference.startswith(f"{name}_"):
@@ -131,7 +134,7 @@ def _protocol(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
             yield "published figures", data["papers"][other.paper]
 
 
-def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _software_citations(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     data = _data()
     for package, keys in data["software"].items():
         yield f"software {package}", keys

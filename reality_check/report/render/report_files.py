@@ -1,7 +1,7 @@
-"""Which files of a folder are a report's own, so that the next report leaves none of them behind.
+"""Removal of the files of an earlier report before a report is written.
 
-A report of several output folders has one of two forms: one table, or groups with a folder each. A
-``results.csv`` of the one beside the pages of the other would be taken for part of it.
+A report of several output folders has one of two forms: one table, or groups with a folder each. If
+files of one form were left behind, they would be taken for part of a report of the other form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FILES = (
     "tables.tex",
     "references.bib",
 )
-#: Names of figures; the longer ones end in a metric or a method.
+#: Names of figures, some of which end in the name of a metric or a method.
 _FIGURE = re.compile(
     r"(differences|expected_best|tuning_budget"
     r"|(intervals|method|gallery)_.+)\.(png|pdf|svg)"
@@ -33,23 +33,23 @@ _GROUP = re.compile(r"group_[1-9][0-9]*")
 
 
 def remove_report(folder: Path) -> None:
-    """Delete the report of either form that is in a folder, and the folders that are empty then.
+    """Delete the report in a folder, and its subfolders that are empty then.
 
-    Nothing in an output folder: its report has one form, and whatever else is there are records and
-    what their owner put beside them.
+    Nothing is deleted from an output folder: its report has only one form, and its other files are
+    records and files of the user.
     """
     if _is_output_folder(folder):
         return
     groups = [path for path in folder.glob("group_*") if _GROUP.fullmatch(path.name)]
-    for path in (path for part in (folder, *groups) for path in _own(part)):
+    for path in (path for part in (folder, *groups) for path in _report_files(part)):
         path.unlink()
     for emptied in (folder / "figures", *(group / "figures" for group in groups), *groups):
         with contextlib.suppress(OSError):
             emptied.rmdir()
 
 
-def _own(folder: Path) -> list[Path]:
-    """Return the files of one whole report; ``summary.json`` shows that there was one."""
+def _report_files(folder: Path) -> list[Path]:
+    """Return the files of a report in a folder; it has one if there is a ``summary.json``."""
     summary = folder / "summary.json"
     if _is_output_folder(folder) or not summary.is_file():
         return []
@@ -65,10 +65,10 @@ def _is_output_folder(folder: Path) -> bool:
 
 
 def check_no_output_folder(folders: Iterable[Path]) -> None:
-    """Make sure that no experiment was run in folders where reports are to be written.
+    """Check that no folder in which a report will be written is an output folder.
 
     Raises:
-        UsageError: one was.
+        UsageError: a folder is the output folder of an experiment.
     """
     for folder in filter(_is_output_folder, folders):
         raise UsageError(

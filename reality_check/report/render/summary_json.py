@@ -1,8 +1,8 @@
 """``summary.json``: the experiment's results as plain data for other programs.
 
 Its keys are a contract (``docs/results.md``): with the same :data:`VERSION`, keys are only ever
-added. Values of metrics are fractions at full precision; what is not known is ``null``. An argument
-that is infinite is ``1e999``.
+added. Metrics are fractions at full precision, unknown values are ``null``, and infinite arguments
+are ``1e999``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from reality_check.results import ColumnValue, ExperimentResults, MethodResults
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
-#: Version of the keys: raised when one is removed, renamed or changes its meaning.
+#: Version of the keys, raised when a key is removed, renamed or given another meaning.
 VERSION = 3
 
-#: Endings of the metrics that were measured on the geometry that a method does not use.
+#: Suffixes of metrics measured in the geometry that a method does not use.
 _GEOMETRIES = ("_raw", "_normalized")
-#: Keys of values that an experiment gives, plain and perhaps infinite.
+#: Keys of values from the experiment's settings, which may be infinite.
 _AS_GIVEN = ("arguments", "miner", "params")
 
 
 def summary_json(data: Mapping[str, Any]) -> str:
-    """Return :func:`summary_data` as JSON; strict, so that every parser reads it."""
+    """Return :func:`summary_data` as strict JSON, which every parser reads."""
     return strict_json(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def summary_data(analysis: Analysis) -> dict[str, Any]:
-    """Return everything of ``summary.json``: only dicts, lists, texts, numbers and None."""
+    """Return the content of ``summary.json``: dicts, lists, texts, numbers and None."""
     summary, results = analysis.summary, analysis.summary.results
     data = {
         "schema": "reality-check-summary",
@@ -96,7 +96,7 @@ def _environment(summary: Summary) -> dict[str, Any]:
 
 
 def _metrics(summary: Summary) -> list[dict[str, Any]]:
-    """Return the metrics of the results, with the names that tables print."""
+    """Return the metrics of the results, with their names in tables."""
     rows = (*summary.results.rows, *summary.results.baselines)
     names = dict.fromkeys([*METRICS, *(row.metric for row in rows)])
     return [
@@ -113,14 +113,14 @@ def _title(results: ExperimentResults, metric: str) -> str:
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
-    own = summary.results.settings_of(method.name)
+    settings = summary.results.settings_of(method.name)
     best = winner(method)
     return {
         "name": method.name,
         "loss": method.loss,
-        "arguments": own.get("arguments") or {},
-        "miner": own.get("miner"),
-        "samples_per_class": own.get("samples_per_class"),
+        "arguments": settings.get("arguments") or {},
+        "miner": settings.get("miner"),
+        "samples_per_class": settings.get("samples_per_class"),
         "normalize_embeddings": method.normalize_embeddings,
         "searched": list(method.searched),
         "control_of": method.control_of,
@@ -153,7 +153,7 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
 
 
 def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
-    """Yield the score of each method by category and metric, over what ``basis`` names."""
+    """Yield the estimate of each method by category and metric."""
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
@@ -166,7 +166,7 @@ def _interval(number: Centred) -> dict[str, Any]:
 
 
 def _baselines(summary: Summary) -> Iterator[dict[str, Any]]:
-    """Yield mean and interval of each baseline and metric."""
+    """Yield the mean and interval of each baseline and metric."""
     for method, of_metric in summary.baselines.items():
         for metric, values in of_metric.items():
             interval = t_interval(values)
@@ -175,7 +175,7 @@ def _baselines(summary: Summary) -> Iterator[dict[str, Any]]:
 
 
 def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """Yield every pair, as in ``comparisons.csv``, with its sentence."""
+    """Yield all pairs as in ``comparisons.csv``, each with its sentence."""
     summary = analysis.summary
     pairs = [pair for category in summary.categories for pair in summary.comparisons(category)]
     for record, pair in zip(comparison_records(analysis), pairs, strict=True):
@@ -186,12 +186,15 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any, given: bool = False) -> Any:
-    """Return plain JSON data; numbers that are not finite become None, except given values."""
+    """Return JSON data in which numbers that are not finite are None.
+
+    Values from the experiment's settings (``given``) are kept.
+    """
     if isinstance(value, Mapping):
         return {str(k): _plain(v, given or k in _AS_GIVEN) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, given) for item in value]
-    if hasattr(value, "item"):  # a number of numpy's
+    if hasattr(value, "item"):  # a NumPy number
         value = value.item()
     if isinstance(value, float):
         return value if given or math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""The parts of the report: computed once as plain data, shown as HTML and as Markdown."""
+"""The sections of the report as plain data, which are shown as HTML and as Markdown."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["report_sections"]
 
 
 def report_sections(analysis: Analysis) -> list[Section]:
-    """Return the sections that the results have data for, in the order in which they are read.
+    """Return the sections for which there are data, in the order of the report.
 
-    First who leads, and what that is to be read with; what supports it is folded.
+    The verdict and its limitations come first; supporting details are folded.
     """
     summary = analysis.summary
     statistics = (
@@ -61,7 +61,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
 
 
 def _folded_rest(section: Section | None, title: str) -> Section | None:
-    """Return a section with all blocks folded except the first."""
+    """Return a section with all blocks except the first folded under a title."""
     if section is None:
         return None
     first, *rest = section.blocks
@@ -69,7 +69,7 @@ def _folded_rest(section: Section | None, title: str) -> Section | None:
 
 
 def _with_folds(section: Section, others: Sequence[Section | None]) -> Section:
-    """Return a section that contains others, each folded."""
+    """Return a section with the blocks of other sections appended, each section folded."""
     folds = (
         Folded(other.heading, other.blocks, anchor=other.anchor)
         for other in others

@@ -1,4 +1,4 @@
-"""Whether validation and test agree, and how much the winners of the searches were flattered."""
+"""Agreement of validation and test, and the winner's curse of the searches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FOOTNOTE = (
 
 
 def agreement_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` before any winner has been retrained."""
+    """Return the section, or ``None`` before any winner has been retrained."""
     curses = [curse for method in summary.results.methods if (curse := _curse(method))]
     if not curses:
         return None
@@ -47,7 +47,7 @@ def agreement_section(summary: Summary) -> Section | None:
 
 
 def curse_sentence(gaps: list[Estimate], metric: Metric) -> str:
-    """Return one sentence on how far winners stood above their retrainings."""
+    """Return a sentence on how far winners scored above their retrainings."""
     above, count = sum(gap.mean > 0 for gap in gaps), len(gaps)
     mean = math.fsum(gap.mean for gap in gaps) / count
     if count == 1:
@@ -61,7 +61,10 @@ def curse_sentence(gaps: list[Estimate], metric: Metric) -> str:
 
 
 def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
-    """Say how far the winners' validation orders methods as the test does, where there are two."""
+    """Yield a sentence on how similarly the winners' validation and the test order the methods.
+
+    Nothing is yielded for fewer than two methods.
+    """
     tests = summary.estimates(category)
     best = {m.name: first.value for m in summary.results.methods if (first := winner(m))}
     both = [m for m in tests if best.get(m) is not None]
@@ -81,6 +84,7 @@ def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
     yield f"{order}{doubt or (': they disagree' if agreement.correlation < 0 else '')}."
 
 
+#: A method, its winner's score in the search, the gap to the retrainings, and their scores.
 Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]
 
 
@@ -88,28 +92,28 @@ def _curse(method: MethodResults) -> Curse | None:
     best = winner(method)
     if best is None or best.value is None or len(method.search) < 2:
         return None
-    again = tuple(
+    retrained = tuple(
         run.value or 0.0
         for run in sound_reproductions(method)
         if run.retrained is None or (run.search, run.retrained) == (best.search, best.trial_index)
     )
-    if not again:
+    if not retrained:
         return None
-    return method, best.value, t_interval([best.value - value for value in again]), again
+    return method, best.value, t_interval([best.value - value for value in retrained]), retrained
 
 
 def _table(curses: list[Curse], metric: Metric) -> PlainTable:
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
     rows = []
-    for method, best, gap, again in curses:
-        reach = prediction_interval(again)
+    for method, best, gap, retrained in curses:
+        expected_range = prediction_interval(retrained)
         half = "" if gap.half_width is None else f" ± {difference_text(gap.half_width, metric)}"
-        expected = [score_text(end, metric) for end in reach or ()]
+        expected = [score_text(end, metric) for end in expected_range or ()]
         rows.append(
             (
                 method.name,
                 score_text(best, metric),
-                interval_text(t_interval(again), metric.percent),
+                interval_text(t_interval(retrained), metric.percent),
                 f"{difference_text(gap.mean, metric)}{half}",
                 " to ".join(expected) or NOTHING,
                 str(gap.n),

@@ -1,4 +1,4 @@
-"""The parts of a report as plain data, which Markdown and HTML each render."""
+"""The blocks of a report as plain data, which are rendered as Markdown and as HTML."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Alarming(Strong):
     __slots__ = ()
 
 
-#: A line of text, or its pieces, some of which may stand out.
+#: A line of text, or its pieces, some of which may be :class:`Strong`.
 Text = str | tuple[str, ...]
 
 
@@ -34,7 +34,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Bullets:
-    """Sentences, each on a line of its own."""
+    """A list of sentences, each on its own line."""
 
     lines: tuple[Text, ...]
 
@@ -55,14 +55,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Facts:
-    """Pairs of a name and a few words, beside the text where the page has room."""
+    """Pairs of a name and a few words, next to the text where the page has room."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class PlainTable:
-    """A table of texts; the columns named in ``words`` hold words, the others numbers."""
+    """A table of texts; the columns in ``words`` contain words, the others numbers."""
 
     caption: str
     header: tuple[str, ...]
@@ -75,8 +75,8 @@ class ComparisonTables:
     """Tables of methods by metrics, side by side where there is room.
 
     Attributes:
-        tables: one for each category.
-        origins: by method, the output folder that it comes from, where there are several.
+        tables: one table for each category.
+        origins: output folder of each method; empty if there is only one folder.
     """
 
     tables: tuple[ComparisonTable, ...]
@@ -92,7 +92,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Code:
-    """Commands or settings, letter by letter; ``language`` is ``sh`` or ``yaml``."""
+    """Commands or settings as code; ``language`` is ``sh`` or ``yaml``."""
 
     text: str
     language: str
@@ -100,7 +100,14 @@ class Code:
 
 @dataclass(frozen=True)
 class Gallery:
-    """One method's gallery: the file's stem in ``figures/``, whose it is, a sentence, the PNG."""
+    """The gallery of a method.
+
+    Attributes:
+        stem: name of the file in ``figures/`` without suffix.
+        method: name of the method.
+        alt: description for readers who cannot see it.
+        png: content of the file.
+    """
 
     stem: str
     method: str
@@ -110,7 +117,7 @@ class Gallery:
 
 @dataclass(frozen=True)
 class WholeReport:
-    """A link to the whole report, which is in a subfolder."""
+    """A link to the whole report in a subfolder."""
 
     folder: str
 
@@ -128,10 +135,10 @@ class Folded:
     """Blocks that a reader can open and close.
 
     Attributes:
-        title: what is in it.
-        blocks: the content.
-        headed: whether the title is a heading where nothing can be folded.
-        anchor: for links; empty for none.
+        title: the title, which stays visible.
+        blocks: the folded blocks.
+        headed: whether formats without folding show the title as a heading.
+        anchor: anchor for links; empty for none.
     """
 
     title: str
@@ -161,13 +168,13 @@ Block = (
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it.
+    """A heading with the blocks below it.
 
     Attributes:
-        anchor: for links; no other section has it.
-        heading: a few words.
+        anchor: unique anchor for links.
+        heading: the heading, a few words.
         blocks: paragraphs (texts), sentences, tables, figures, ...
-        kind: that of a :class:`Box` around all of it; empty for none.
+        kind: kind of the :class:`Box` around the section; empty for none.
     """
 
     anchor: str
@@ -177,17 +184,18 @@ class Section:
 
     @property
     def figures(self) -> list[ReportFigure]:
-        """All its figures, folded ones too."""
-        return [block for block in _every(self.blocks) if isinstance(block, ReportFigure)]
+        """All figures of the section, including folded ones."""
+        return [block for block in _all_blocks(self.blocks) if isinstance(block, ReportFigure)]
 
     @property
     def galleries(self) -> list[Gallery]:
-        """All its galleries."""
-        return [block for block in _every(self.blocks) if isinstance(block, Gallery)]
+        """All galleries of the section, including folded ones."""
+        return [block for block in _all_blocks(self.blocks) if isinstance(block, Gallery)]
 
 
-def _every(blocks: tuple[Block, ...]) -> Iterator[Block]:
+def _all_blocks(blocks: tuple[Block, ...]) -> Iterator[Block]:
+    """Yield all blocks, including those within other blocks."""
     for block in blocks:
         yield block
         if isinstance(block, Folded | Box | Verdict):
-            yield from _every(block.blocks)
+            yield from _all_blocks(block.blocks)

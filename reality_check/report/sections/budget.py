@@ -1,4 +1,4 @@
-"""Whether the searches had trials enough, and who would have led with fewer."""
+"""Whether the searches had enough trials, and which method would have led with fewer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reality_check.report.wording import NOTHING, counted, difference_text, scor
 from reality_check.results import MethodResults
 from reality_check.statistics import expected_best, expected_best_band
 
-#: With fewer trials, nothing is estimated about further ones.
+#: Fewest trials from which the gain of more trials is estimated.
 _FEWEST = 20
 
 _FOOTNOTE = (
@@ -34,11 +34,11 @@ class Budget:
     """The expected best score of one method by number of trials.
 
     Attributes:
-        method: its name.
-        curve: expected best of n trials, for n from 1 on.
-        gain: what the second half of the trials is expected to have brought.
-        spread: standard deviation of one retraining's validation score, ``None`` for fewer than
-            two retrainings.
+        method: name of the method.
+        curve: expected best score of n trials, for n from 1 to all of them.
+        gain: expected gain by the second half of the trials.
+        spread: standard deviation of a retraining's validation score; ``None`` for fewer than two
+            retrainings.
     """
 
     method: str
@@ -52,26 +52,26 @@ class Budget:
 
     @property
     def half(self) -> int:
-        """Half of them, rounded up."""
+        """Half of the trials, rounded up."""
         return math.ceil(self.trials / 2)
 
 
 def budgets(summary: Summary) -> list[Budget]:
     """Return the budget of each method with one search of twenty complete trials or more."""
-    worth: list[Budget] = []
+    found: list[Budget] = []
     if summary.evidence is Evidence.SUBSETS:
-        return worth  # the curves of test scores tell more
+        return found  # the curves of test scores are more informative
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
         if method.searched and len(searches) == 1 and len(values) >= _FEWEST:
             curve = expected_best(values)
             gain = float(curve[-1] - curve[math.ceil(len(values) / 2) - 1])
-            worth.append(Budget(method.name, curve, gain, _spread(method)))
-    return worth
+            found.append(Budget(method.name, curve, gain, _spread(method)))
+    return found
 
 
 def budget_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` before any method has twenty trials."""
+    """Return the section, or ``None`` before any method has twenty trials."""
     shown = budgets(summary)
     if not shown:
         return None

@@ -1,4 +1,4 @@
-"""How far each mean would move with other test classes, compared with the training noise."""
+"""How much each mean varies with other test classes, compared with the training noise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOOTNOTE = (
 
 
 def classes_section(analysis: Analysis) -> Section | None:
-    """Return the section; ``None`` where nothing has been scored."""
+    """Return the section, or ``None`` if nothing has been scored."""
     if not analysis.uncertainties and not analysis.unscored:
         return None
     blocks: list[Block] = []

@@ -1,4 +1,4 @@
-"""The comparison: a table a category of all that was measured, and means with their intervals."""
+"""The comparison: a table of all metrics per category, and means with their intervals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reality_check.report.tables import (
 )
 from reality_check.report.wording import interval_text, listed
 
-#: What a dot of a figure shows.
+#: What the dots of a figure show.
 _DOTS = {
     Evidence.SEARCHES: "the mean of every search",
     Evidence.SUBSETS: "every retrained trial",
@@ -36,7 +36,7 @@ _DOTS = {
 
 
 def comparison_section(summary: Summary) -> Section:
-    """Return the section: all metrics in all categories."""
+    """Return the section with all metrics in all categories."""
     if not summary.results.rows:
         return Section("comparison", "All metrics", ("No results yet.",))
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
@@ -51,7 +51,7 @@ def comparison_section(summary: Summary) -> Section:
 
 
 def legend(summary: Summary) -> Footnote:
-    """Return what the numbers and marks of the tables mean."""
+    """Return a footnote that explains the numbers and marks of the tables."""
     return Footnote(
         (
             f"Percent, mean ± half-width of the 95 % interval over n {summary.evidence.repeats}. ",
@@ -63,8 +63,8 @@ def legend(summary: Summary) -> Footnote:
 
 
 def other_metrics_text(summary: Summary) -> str:
-    """Return what the table of other metrics holds."""
-    plain = (
+    """Return a sentence that introduces the tables of other metrics."""
+    exception = (
         ""
         if all(metric_of(name).percent for name in summary.final_metrics)
         else " (ratios, traces and distances as they are)"
@@ -73,15 +73,17 @@ def other_metrics_text(summary: Summary) -> str:
     selected = "nothing was selected by them"
     if metric.name in summary.final_metrics:
         selected = f"epochs and trials were selected by validation {metric.title}"
-    return f"Asked for in addition to the protocol's three metrics, in percent{plain}; {selected}."
+    return (
+        f"Asked for in addition to the protocol's three metrics, in percent{exception}; {selected}."
+    )
 
 
 def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
     """Return a figure for each metric that has results, MAP@R first.
 
     Args:
-        summary: the results.
-        folder: see :class:`ReportFigure`.
+        summary: summary of the results.
+        folder: folder of the figures, see :class:`ReportFigure`.
     """
     return [
         ReportFigure(
@@ -98,7 +100,7 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
 
 
 def _alt(summary: Summary, metric: str) -> str:
-    """Return the figure's content in words: the means of each category in percent."""
+    """Return a figure's content in words: the means of each category in percent."""
     parts = []
     for category in summary.categories:
         means = [

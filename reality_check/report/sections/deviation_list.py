@@ -1,4 +1,4 @@
-"""What deviates from the protocol."""
+"""The section on deviations from the protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
 
 
 def deviations_section(summary: Summary) -> Section:
-    """Return first what kind of protocol this is, then serious deviations; others are folded."""
+    """Return the section: the kind of protocol, serious deviations, and the others folded."""
     results = summary.results
     ordered = sorted(results.deviations, key=lambda deviation: not deviation.serious)
     lines = tuple(map(_line, ordered))
@@ -60,8 +60,10 @@ def _opening(summary: Summary) -> str:
 
 
 def _line(deviation: Deviation) -> tuple[str, ...]:
-    """Return the topic and the sentence, without repeating a topic that begins it."""
+    """Return the topic and the sentence, without repeating a topic that starts the sentence."""
     topic, text = deviation.topic, deviation.text
-    own = text.startswith(f"{topic} ")
-    opening, rest = (topic, text[len(topic) :]) if own else (f"{topic}:", f" {text}")
+    starts_with_topic = text.startswith(f"{topic} ")
+    opening, rest = f"{topic}:", f" {text}"
+    if starts_with_topic:
+        opening, rest = topic, text[len(topic) :]
     return (Alarming(f"Serious – {opening}") if deviation.serious else Strong(opening)), rest

@@ -1,7 +1,7 @@
-"""The report of output folders whose numbers cannot be compared: side by side, never in one table.
+"""The report of output folders whose numbers are not comparable and so never share a table.
 
-``report.html`` and ``report.md`` show what differs and each group's tables; the whole report of
-each group is in ``group_1/``, ``group_2/``, ...
+``report.html`` and ``report.md`` show the differences between groups of comparable folders, and the
+tables of each group. The whole report of each group is in ``group_1/``, ``group_2/``, ...
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reality_check.report.summary import Summary
 from reality_check.report.wording import NOTHING, counted, listed
 from reality_check.results import Folder
 
-#: More differing settings than this are only counted.
+#: Differing settings beyond this number are only counted.
 _MOST_KEYS = 40
 _SENTENCE = (
     "Same data set, split, network and protocol, so all methods are in one table. Methods that "
@@ -36,8 +36,8 @@ def groups_sections(groups: Sequence[Summary], keys: Sequence[str]) -> list[Sect
     """Return the sections of the report.
 
     Args:
-        groups: at least two, each with its folders.
-        keys: the dotted names of the settings in which they differ.
+        groups: the results of each group, at least two.
+        keys: dotted keys of the settings in which groups differ.
     """
     folders = [folder for group in groups for folder in group.results.folders]
     numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.results.folders]
@@ -50,7 +50,7 @@ def groups_sections(groups: Sequence[Summary], keys: Sequence[str]) -> list[Sect
 
 
 def sentences(groups: Sequence[Summary]) -> list[str]:
-    """Say that the numbers of different groups must not be compared, and of what kind they are."""
+    """Return sentences which say that numbers of different groups must not be compared."""
     folders = sum(len(group.results.folders) for group in groups)
     return [
         f"{counted(folders, 'folder')} in {len(groups)} groups. The groups differ in data set, "
@@ -62,7 +62,7 @@ def sentences(groups: Sequence[Summary]) -> list[str]:
 
 
 def differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTable:
-    """Return the settings in which any two groups differ, a column for each group."""
+    """Return the table of the settings in which groups differ, with a column for each group."""
     header = ("Setting", *(f"Group {number}" for number in range(1, len(groups) + 1)))
     rows = [
         (key, *(_value(group.results.config, key) for group in groups)) for key in keys[:_MOST_KEYS]
@@ -75,7 +75,7 @@ def differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTa
 def _value(config: Mapping[str, Any], dotted: str) -> str:
     value = value_at(config, dotted, NOTHING)
     text = "none" if value is None else str(value)
-    longest = 12 if dotted.startswith("code.") else 60  # fingerprints are told by their beginning
+    longest = 12 if dotted.startswith("code.") else 60  # fingerprints differ at their start
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
@@ -87,11 +87,11 @@ def _section(number: int, group: Summary) -> Section:
 
 
 def group_blocks(summary: Summary, folder: str) -> tuple[Block, ...]:
-    """Return what a page with several tables shows of each: its overview, and what deviates.
+    """Return the blocks on a group for a page of several groups: overview and deviations.
 
     Args:
-        summary: the results of one table.
-        folder: of the figure, see :class:`ReportFigure`.
+        summary: summary of the group's results.
+        folder: folder of the figure, see :class:`ReportFigure`.
     """
     deviations = deviations_section(summary)
     box = Box(deviations.kind, (Heading(deviations.heading), *deviations.blocks))
@@ -99,7 +99,7 @@ def group_blocks(summary: Summary, folder: str) -> tuple[Block, ...]:
 
 
 def folders_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` in the report of a folder itself."""
+    """Return the section, or ``None`` in the report that a run writes on itself."""
     folders = summary.results.folders
     if not folders:
         return None
@@ -108,11 +108,11 @@ def folders_section(summary: Summary) -> Section | None:
 
 
 def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None) -> PlainTable:
-    """Return a row for each folder.
+    """Return the table of folders.
 
     Args:
-        folders: in their order.
-        groups: for each the group it is in, where they are not comparable.
+        folders: the folders in the order of rows.
+        groups: group of each folder, or ``None`` if all are comparable.
     """
     rows: list[tuple[str, ...]] = [
         (

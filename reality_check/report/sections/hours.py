@@ -1,4 +1,4 @@
-"""What the comparison took: hours by method, stage and device."""
+"""The cost of the comparison: hours by method, stage and device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reality_check.report.sections.blocks import Footnote, PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.report.wording import NOTHING, hours_text
 
-#: Cost that belongs to no method.
+#: Name of the row of costs that belong to no method.
 BASELINES = Stage.BASELINES.value
 
 _FOOTNOTE = (
@@ -19,7 +19,7 @@ _FOOTNOTE = (
 
 
 def cost_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` where no time was recorded."""
+    """Return the section, or ``None`` if no time was recorded."""
     costs = summary.results.costs
     if not costs:
         return None

@@ -1,4 +1,4 @@
-"""Method by method: every trial of the search by its parameters, and the learning curves."""
+"""The trials of each method by parameter, and its learning curves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reality_check.results import MethodResults, TrialRecord
 
 
 def methods_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` before anything was trained."""
+    """Return the section, or ``None`` before anything was trained."""
     names, metric = [method.name for method in summary.results.methods], summary.results.selected_by
     folds = []
     for method in summary.results.methods:
@@ -34,7 +34,7 @@ def _figure(
     metric: Metric,
     stem: str,
 ) -> ReportFigure:
-    """Return the figure of every trial against each parameter, and of learning curves."""
+    """Return the figure of a method's trials by parameter, and of its learning curves."""
     caption, alt = [f"{method.name}: validation {metric.title}."], [f"{method.name}:"]
     if method.searched and best is not None:
         caption.append(

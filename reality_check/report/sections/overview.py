@@ -1,4 +1,4 @@
-"""The verdict, and in a few lines what was compared, how."""
+"""The overview: the verdict, and what was compared and how."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from reality_check.statistics import smallest_detectable
 
 
 def overview_section(summary: Summary, folder: str = "") -> Section:
-    """Return the first section, a summary of the report.
+    """Return the first section, which summarizes the report.
 
     Args:
-        summary: the results.
-        folder: of the figure, see :class:`ReportFigure`.
+        summary: summary of the results.
+        folder: folder of the figure, see :class:`ReportFigure`.
     """
     blocks: list[Block] = []
     if (table := overview_table(summary)) is not None:
@@ -47,7 +47,7 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
 
 
 def resolution(summary: Summary) -> str:
-    """Return how small a difference between losses such an experiment finds; may be empty."""
+    """Return a sentence on the smallest difference that such an experiment finds, or ``""``."""
     if not summary.evidence.of_losses or not summary.results.finished:
         return ""
     category = summary.categories[0]
@@ -71,7 +71,7 @@ def resolution(summary: Summary) -> str:
 
 
 def _verdict(summary: Summary) -> Verdict:
-    """Return who leads: in a sentence, or in a line for each of several leaders."""
+    """Return the verdict: a sentence, or a line for each leader if categories disagree."""
     where = leaders(summary)
     if len(where) < 2:
         return Verdict((headline(summary),))
@@ -83,15 +83,17 @@ def _verdict(summary: Summary) -> Verdict:
 
 
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:
-    """Return what was compared and how, in a few lines for the top of the page."""
+    """Return what was compared and how, as (name, text) pairs for the top of the page."""
     results = summary.results
     known = dict(results.facts)
-    done = {
+    num_complete = {
         method.name: {stage: summary.progress(method, stage).done for stage in STAGES}
         for method in results.methods
     }
-    runs = [stages[Stage.REPRODUCTIONS] or stages[Stage.FINAL] for stages in done.values()]
-    trials = [done[method.name][Stage.SEARCH] for method in results.methods if method.searched]
+    runs = [stages[Stage.REPRODUCTIONS] or stages[Stage.FINAL] for stages in num_complete.values()]
+    trials = [
+        num_complete[method.name][Stage.SEARCH] for method in results.methods if method.searched
+    ]
     lines = [
         ("Data set", known.get("Data set", "")),
         ("Classes", known.get("Classes", "")),

@@ -1,7 +1,7 @@
-"""The section "Published": what papers printed, compared with what was measured here.
+"""The section "Published": printed results of papers, compared with the measured ones.
 
-One table where the experiment repeats a paper's, and further ones where the report was asked to
-be compared with published tables (:mod:`reality_check.papers.published_comparison`).
+It has the table of the paper that the experiment repeats, and those of
+:mod:`reality_check.papers.published_comparison` if the report was asked to compare with them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from reality_check.report.summary import Summary
 from reality_check.report.wording import NOTHING, interval_text, points, true_minus
 from reality_check.statistics import Estimate
 
-#: Names of the rows of a method.
+#: Kinds of rows of a method.
 _ROWS = ("published", "measured", "difference")
 
 
 def published_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` where there are no published figures."""
+    """Return the section, or ``None`` if there are no published results."""
     plain = summary.results.config.get("published_results")
     own = [PublishedResults.model_validate(plain)] if plain else []
     blocks: list[Block] = []
@@ -36,11 +36,13 @@ def published_section(summary: Summary) -> Section | None:
 
 
 def _table(summary: Summary, published: PublishedResults) -> PlainTable:
-    """Return the table: up to three rows for each method and category, see :data:`_ROWS`."""
-    every = [figures for methods in published.results.values() for figures in methods.values()]
-    metrics = list(dict.fromkeys(metric for figures in every for metric in figures))
-    # YAML drops trailing zeros, so all values are printed with as many digits as the longest.
-    digits = _most_digits(every, 0), _most_digits(every, 1)
+    """Return the table with up to three rows (:data:`_ROWS`) for each method and category."""
+    figures_of_methods = [
+        figures for methods in published.results.values() for figures in methods.values()
+    ]
+    metrics = list(dict.fromkeys(metric for figures in figures_of_methods for metric in figures))
+    # YAML drops trailing zeros, so all values get the largest number of decimals among them.
+    digits = _most_digits(figures_of_methods, 0), _most_digits(figures_of_methods, 1)
     rows = []
     for category, methods in published.results.items():
         others = [name for name in summary.methods if name not in methods]
@@ -60,15 +62,15 @@ def _rows(
     metrics: list[str],
     digits: tuple[int, int],
 ) -> list[tuple[str, ...]]:
-    """Return the rows of one method in a category, each where it has values.
+    """Return the rows of a method in a category; rows without values are left out.
 
     Args:
-        summary: the results.
-        category: of the rows.
-        method: its name.
-        figures: the published values of the method by metric, each with its spread.
-        metrics: the columns.
-        digits: printed of values and of spreads.
+        summary: summary of the results.
+        category: the category.
+        method: name of the method.
+        figures: published values of the method by metric, each with its spread if printed.
+        metrics: metrics of the columns.
+        digits: number of decimals of values and of spreads.
     """
     values = {metric: _measured(summary, category, method, metric) for metric in metrics}
     runs = max((measured.n for measured in values.values() if measured is not None), default=0)
@@ -92,15 +94,19 @@ def _rows(
 
 
 def _measured(summary: Summary, category: str, method: str, metric: str) -> Estimate | None:
-    """Return the estimate of a metric. Recall@1 is P@1, which is always measured."""
+    """Return the estimate of a metric; Recall@1 equals P@1, which is always measured."""
     names = [metric, "precision_at_1"] if metric == "recall_at_1" else [metric]
     every = (summary.estimates(category, name).get(method) for name in names)
     return next((estimate for estimate in every if estimate is not None), None)
 
 
-def _most_digits(every: list[dict[str, tuple[float, ...]]], position: int) -> int:
+def _most_digits(figures_of_methods: list[dict[str, tuple[float, ...]]], position: int) -> int:
     """Return the largest number of decimals of values (position 0) or spreads (1)."""
-    numbers = [figure[position : position + 1] for figures in every for figure in figures.values()]
+    numbers = [
+        figure[position : position + 1]
+        for figures in figures_of_methods
+        for figure in figures.values()
+    ]
     return max((len(str(n).partition(".")[2]) for (n,) in filter(None, numbers)), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Pictures, which are no evidence: samples with their nearest neighbours."""
+"""Galleries of samples with their nearest neighbours, as illustration rather than evidence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from reality_check.report.sections.blocks import Gallery, Section
 from reality_check.report.summary import Summary
 from reality_check.report.wording import file_name
 
-#: What all galleries have in common.
+#: Caption of all galleries.
 _CAPTION = (
     "Left, the query: the first {noun} of each of some evenly spaced test classes, the same for "
     "all methods. Right, its nearest neighbours among all other test {noun}s, nearest first: a "
@@ -17,7 +17,7 @@ _CAPTION = (
 
 
 def galleries_section(summary: Summary) -> Section | None:
-    """Return the section, in the order of the methods; ``None`` where there are no galleries."""
+    """Return the section with galleries in the order of methods, or ``None`` without galleries."""
     noun, names = summary.results.noun, [method.name for method in summary.results.methods]
     galleries = [
         Gallery(

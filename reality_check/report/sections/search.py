@@ -1,4 +1,4 @@
-"""The searches: what each method was given, what won, and which hyper-parameters mattered."""
+"""The searches: their budgets, their winners, and which hyper-parameters mattered."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reality_check.report.summary import Summary, completed, winner
 from reality_check.report.wording import NOTHING, counted, listed, parameter, percent, score_text
 from reality_check.results import MethodResults
 
-#: From fewer trials nothing is said of parameters.
+#: Fewest trials from which the importance of parameters is reported.
 _FEWEST = 4
 
 _FOOTNOTE = (
@@ -26,6 +26,7 @@ _FOOTNOTE = (
 
 
 def search_section(summary: Summary) -> Section:
+    """Return the section with the winners and budgets of the searches."""
     results, metric = summary.results, summary.results.selected_by
     trials = [trial for method in results.methods for trial in method.search]
     diverged = sum(trial.diverged is not None for trial in trials)
@@ -37,13 +38,13 @@ def search_section(summary: Summary) -> Section:
     blocks = (
         sentence,
         winner_table(summary),
-        Folded("What each method was given", (_given(summary),)),
+        Folded("What each method was given", (_budget_table(summary),)),
     )
     return Section("search", "Search and budget", blocks)
 
 
-def _given(summary: Summary) -> PlainTable:
-    """Return the table of trials and runs by method, with how many diverged or failed."""
+def _budget_table(summary: Summary) -> PlainTable:
+    """Return the table of each method's trials and runs, and of those that diverged or failed."""
     header = ("Method", "Search trials", "Reproductions", "Complete runs", "Diverged", "Failed")
     rows = []
     for method in summary.results.methods:
@@ -90,8 +91,10 @@ def _winner_row(method: MethodResults, metric: Metric) -> tuple[str, ...]:
 
 
 def parameters_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` before any method that searches has four trials."""
-    searched = [m for m in summary.results.methods if m.searched and len(_shown(m)) >= _FEWEST]
+    """Return the section, or ``None`` before any searched method has four sound trials."""
+    searched = [
+        m for m in summary.results.methods if m.searched and len(_sound_scores(m)) >= _FEWEST
+    ]
     if not searched:
         return None
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
@@ -118,13 +121,13 @@ def _shares(method: MethodResults) -> list[tuple[str, ...]]:
 
 
 def importance_sentence(method: MethodResults) -> str:
-    """Return one sentence on what mattered in the search of a method."""
+    """Return a sentence on the parameters that mattered in the search of a method."""
     importance = method.importance
     if importance is None and len(method.searched) == 1:
         return f"{method.name}: only {method.searched[0]} was searched."
     if importance is None:
         return (
-            f"{method.name}: {counted(len(_shown(method)), 'sound trial')} of "
+            f"{method.name}: {counted(len(_sound_scores(method)), 'sound trial')} of "
             f"{len(method.searched)} parameters are too few to tell which of them mattered."
         )
     clear = [name for name, share in importance.shares.items() if share > importance.noise]
@@ -142,5 +145,6 @@ def importance_sentence(method: MethodResults) -> str:
     )
 
 
-def _shown(method: MethodResults) -> list[float]:
+def _sound_scores(method: MethodResults) -> list[float]:
+    """Return the scores of complete trials that did not diverge."""
     return [t.value or 0.0 for t in method.search if completed(t) and t.diverged is None]

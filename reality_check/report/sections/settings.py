@@ -1,4 +1,4 @@
-"""How it was run, and the commands that make the same run again."""
+"""The settings of the run, and the commands that repeat it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reality_check.results import Folder
 
 
 def settings_section(summary: Summary) -> Section:
-    """Return the facts of the run, and the resolved experiment as YAML."""
+    """Return the section with the facts of the run and the resolved experiment as YAML."""
     results, header = summary.results, ("What", "Value")
     rows = (("Experiment", results.name), ("Protocol", results.protocol), *results.facts)
     table = PlainTable("Settings and circumstances.", header, rows, words=header)
@@ -22,31 +22,38 @@ def settings_section(summary: Summary) -> Section:
         title = "The resolved experiment (experiment.yaml)"
         if len(results.folders) > 1:
             title = "The settings that the folders have in common, and all methods"
-        plain = json.loads(json.dumps(results.config, default=str))  # only what YAML can say
+        plain = json.loads(
+            json.dumps(results.config, default=str)
+        )  # plain data that YAML can represent
         blocks.append(Folded(title, (Code(dump_yaml(plain), "yaml"),)))
     return Section("facts", "How it was run", tuple(blocks))
 
 
 def reproduce_section(summary: Summary) -> Section:
-    """Return the commands that repeat the run, and the folder in which to call them."""
+    """Return the section with the commands that repeat the run, and where to call them."""
     folders, config = summary.results.folders, summary.results.config
     if not folders:
-        own = " storage=null" if config.get("storage") else ""
+        storage = " storage=null" if config.get("storage") else ""
         name = config.get("name", "run")
         where = "In the folder of this report, into a new one next to it:"
-        commands = [f"reality-check run experiment.yaml{own} --out ../{name}_again"]
+        commands = [f"reality-check run experiment.yaml{storage} --out ../{name}_again"]
         kept = (
             "experiment.yaml holds every setting and seed, and sources/, where there is one, the "
             "user's own code; nothing else of the folder is needed, and the data set (where it now "
             "lies elsewhere: dataset.path=...)"
         )
     elif len(folders) == 1:
-        where, commands = "From the settings of the output folder:", [_again(folders[0], "again")]
+        where, commands = (
+            "From the settings of the output folder:",
+            [_repeat_command(folders[0], "again")],
+        )
         kept = "The experiment.yaml of the output folder holds every setting and seed"
     else:
         where = "Each folder from its own settings, then the report of all:"
         names = [f"again_{number}" for number in range(1, len(folders) + 1)]
-        commands = [_again(folder, name) for folder, name in zip(folders, names, strict=True)]
+        commands = [
+            _repeat_command(folder, name) for folder, name in zip(folders, names, strict=True)
+        ]
         commands.append(f"reality-check report {' '.join(names)} --out DIR")
         kept = "The experiment.yaml of each folder holds its settings and seed"
     more = (
@@ -56,10 +63,11 @@ def reproduce_section(summary: Summary) -> Section:
     return Section("again", "How to reproduce", (where, Code("\n".join(commands), "sh"), more))
 
 
-def _again(folder: Folder, name: str) -> str:
-    """Return the command that repeats the run of a folder; a pack is a zip file."""
+def _repeat_command(folder: Folder, name: str) -> str:
+    """Return the command that repeats the run of an output folder or a pack, a zip file."""
     if Path(folder.path).is_file():
         path = shlex.quote(folder.path)
-        given = f"{name}_given"
-        return f"unzip {path} -d {given} && reality-check run {given}/experiment.yaml --out {name}"
+        unpacked = f"{name}_given"
+        run = f"reality-check run {unpacked}/experiment.yaml --out {name}"
+        return f"unzip {path} -d {unpacked} && {run}"
     return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"

@@ -1,4 +1,4 @@
-"""What a method scores when it is tuned with fewer or more trials, on the test classes."""
+"""Test scores by the number of trials that methods are tuned with, and sources of variance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FOOTNOTE = (
 
 
 def tuning_section(analysis: Analysis) -> Section | None:
-    """Return the section; ``None`` but of all subsets of one random search."""
+    """Return the section, or ``None`` if results are not over subsets of one random search."""
     summary = analysis.summary
     if summary.evidence is not Evidence.SUBSETS:
         return None
@@ -65,10 +65,10 @@ def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
 
 
 def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
-    """Say which method has the highest score at which numbers of trials; empty for one method.
+    """Return a sentence on which method leads by number of trials; empty for one method.
 
     Args:
-        curves: by method, the score at each number of trials.
+        curves: the score at each number of trials, by method.
     """
     common = sorted(set.intersection(*map(set, curves.values())))
     if len(curves) < 2 or not common:
@@ -87,7 +87,7 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
 
 
 def luck_section(analysis: Analysis) -> Section | None:
-    """Return how much searches, trainings and test classes move the scores; ``None`` if unknown."""
+    """Return the section on what varies the scores, or ``None`` if that is not known."""
     summary = analysis.summary
     keys = [(method, category) for method in summary.methods for category in summary.categories]
     scatter = {(m, category): summary.scatter(category, m) for m, category in keys}
@@ -103,8 +103,8 @@ def luck_section(analysis: Analysis) -> Section | None:
         if shares.search is not None or shares.training is not None:
             classes = analysis.uncertainties.get(key)
             known = [shares.search, shares.training or None][: len(sources)]
-            every = [*known, None if classes is None else classes.deviation**2]
-            rows.append((*key, *map(_deviation, every)))
+            variances = [*known, None if classes is None else classes.deviation**2]
+            rows.append((*key, *map(_deviation, variances)))
     caption = (
         f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
         "test classes."

@@ -1,4 +1,4 @@
-"""Raw input and untrained networks, and which methods score above them."""
+"""Baselines (raw input and untrained networks), and which methods score above them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from reality_check.report.summary import Summary
 from reality_check.report.wording import listed, percent
 from reality_check.statistics import Estimate, estimate_difference, over_searches
 
-#: Of more methods, all are not named one by one.
+#: All methods together are named one by one only up to this number.
 _MOST_NAMED = 5
 
-#: The baseline that the networks of the methods start from.
+#: The baseline of the networks from which the methods start.
 UNTRAINED_NETWORK = "untrained embedder"
 
-#: The category whose networks are alike trained and untrained.
+#: The category in which trained and untrained networks are scored alike.
 CATEGORY = "aggregate"
 
 
 @dataclass(frozen=True)
 class Untrained:
-    """One baseline, and the methods that are not shown to be better than it on MAP@R.
+    """A baseline, and the methods that are not shown to be better than it on MAP@R.
 
     Attributes:
-        name: of the baseline.
-        mean: its MAP@R, 0..1.
-        n: how many networks it is the mean of; raw pixels are one.
-        unbeaten: by those methods, in the experiment's order.
+        name: name of the baseline.
+        mean: its MAP@R, from 0 to 1.
+        n: number of networks averaged; 1 for raw pixels.
+        unbeaten: the methods not shown to be better, in the order of the experiment.
     """
 
     name: str
@@ -41,11 +41,12 @@ class Untrained:
 
 
 def untrained(summary: Summary) -> list[Untrained]:
-    """Return the baselines of the aggregate, the best one first; none without any such method.
+    """Return the baselines in the category "aggregate", the best one first.
 
-    A method is above one where the 95 % interval of the difference is above 0 (Welch's, of the
-    mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
-    with a network of their own are left out: the baselines are of the experiment's network.
+    A method is better than a baseline if the uncorrected 95 % interval of their difference
+    (Welch's, or the method's own for a baseline of one value) is above 0, or, without an interval,
+    if its mean is higher. Methods with their own networks are left out, because baselines are of
+    the experiment's network; if no other methods are left, values are no baselines.
     """
     methods = {
         method: estimate
@@ -56,9 +57,9 @@ def untrained(summary: Summary) -> list[Untrained]:
         return []
     baselines = []
     for name, of_metric in summary.baselines.items():
-        if there := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)]:
-            unbeaten = tuple(m for m, own in methods.items() if not _is_above(own, there))
-            baselines.append(Untrained(name, fmean(there), len(there), unbeaten))
+        if values := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)]:
+            unbeaten = tuple(m for m, own in methods.items() if not _is_above(own, values))
+            baselines.append(Untrained(name, fmean(values), len(values), unbeaten))
     return sorted(baselines, key=lambda baseline: -baseline.mean)
 
 
@@ -76,23 +77,23 @@ def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
 
 
 def baselines_section(summary: Summary) -> Section | None:
-    """Return who is above what every method starts from; the comparison has the numbers."""
+    """Return the section on which methods are better than the baselines, or ``None``."""
     sentences = untrained_sentences(summary)
     return Section("baselines", "Baselines", (Bullets(tuple(sentences)),)) if sentences else None
 
 
 def untrained_sentences(summary: Summary) -> list[str]:
-    """Return a sentence for each baseline, the best one first, and one on how it was decided."""
+    """Return a sentence for each baseline, the best one first, and one on the criterion."""
     baselines = untrained(summary)
     if not baselines:
         return []
     sentences = []
     for baseline in baselines:
-        who = "all methods are better"
+        result = "all methods are better"
         if baseline.unbeaten:
             verb = "is" if len(baseline.unbeaten) == 1 else "are"
-            who = f"{_named(baseline, summary)} {verb} not better"
-        sentences.append(f"{baseline.name}, {_score(baseline)} (n = {baseline.n}): {who}.")
+            result = f"{_named(baseline, summary)} {verb} not better"
+        sentences.append(f"{baseline.name}, {_score(baseline)} (n = {baseline.n}): {result}.")
     return [
         *sentences,
         "A method is better where the 95 % interval of the difference is above 0 (uncorrected; of "
@@ -101,7 +102,7 @@ def untrained_sentences(summary: Summary) -> list[str]:
 
 
 def untrained_sentence(summary: Summary) -> str:
-    """Return one sentence on those not better than the best baseline; empty for none."""
+    """Return a sentence on methods not better than the best baseline, or ``""`` for none."""
     best = next(iter(untrained(summary)), None)
     if best is None or not best.unbeaten:
         return ""

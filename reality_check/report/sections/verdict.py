@@ -1,4 +1,4 @@
-"""Who is above whom, and who is not distinguishable: in sentences, a table and a figure."""
+"""The verdict in sentences, a table and a figure: which methods are above which others."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import NOTHING, counted, listed, p_text, percent, points, rounded
 from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
-#: So many pairs of a category are put into words; the table has all of them.
+#: Number of pairs of a category that are put into sentences; the table has all pairs.
 _IN_WORDS = 3
 
-#: What is known of a pair, in ``comparisons.csv`` and ``summary.json``. Differences are fractions;
-#: an interval has the endings ``_low``, ``_high``.
+#: Keys of a pair in ``comparisons.csv`` and ``summary.json``. Differences are fractions; the ends
+#: of an interval have the suffixes ``_low`` and ``_high``.
 PAIR_KEYS = (
     *("category", "metric", "better", "other", "verdict", "n_better", "n_other"),
     *("difference", "low", "high", "any_classes_low", "any_classes_high"),
@@ -42,7 +42,7 @@ _FOOTNOTE = (
     "method, or the winner of a search, is above one of the other."
 )
 
-#: What an interval of this report covers, and what it does not.
+#: What the intervals of a report cover, and what they do not.
 NOISE_TEXTS = {
     Evidence.SEARCHES: (
         "Every interval is over independent searches, so it covers the luck of the search and of "
@@ -65,7 +65,7 @@ NOISE_TEXTS = {
     ),
 }
 
-#: How a result is counted, in sentences.
+#: Name of the units that n counts in sentences.
 _REPEATS = {
     Evidence.SEARCHES: "searches",
     Evidence.SUBSETS: "trials",
@@ -73,7 +73,7 @@ _REPEATS = {
     Evidence.VALUES: "",
 }
 
-#: What a verdict from one search of each method is to be read with.
+#: Caution about verdicts from one search of each method.
 SINGLE_SEARCH = "One search of each method cannot distinguish losses."
 
 #: The verdict before anything has been measured.
@@ -81,7 +81,7 @@ NO_RESULTS = "No results yet: no reproduction has been scored."
 
 
 def verdict_section(analysis: Analysis) -> Section:
-    """Return the section: for each category the best pairs, the table of all, who is missing."""
+    """Return the section: sentences on the best pairs of each category, and tables of all pairs."""
     summary = analysis.summary
     blocks: list[Block] = []
     if figure := _figure(analysis):
@@ -101,7 +101,7 @@ def verdict_section(analysis: Analysis) -> Section:
 
 
 def comparison_records(analysis: Analysis) -> list[dict[str, Any]]:
-    """Return every pair on the primary metric as plain data, under :data:`PAIR_KEYS`."""
+    """Return all pairs on the primary metric as plain data with the keys :data:`PAIR_KEYS`."""
     records = []
     for category in analysis.summary.categories:
         for pair in analysis.summary.comparisons(category):
@@ -161,7 +161,7 @@ def probability_text(improvement: Bounds | None) -> str:
 
 
 def of_leader(summary: Summary, category: str) -> list[Comparison]:
-    """Return the comparisons of the method with the highest mean with each other one."""
+    """Return the comparisons of the method with the highest mean."""
     pairs = summary.comparisons(category)
     return [pair for pair in pairs if pair.better == pairs[0].better]
 
@@ -189,11 +189,11 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
 
 
 def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) -> str:
-    """Return one sentence on one pair of methods, differences in percentage points.
+    """Return a sentence on a pair of methods, with differences in percentage points.
 
     Args:
-        comparison: the pair, better method first.
-        evidence: what the verdict rests on.
+        comparison: comparison of the pair.
+        evidence: the values that intervals are computed over.
     """
     a, b = comparison.better, comparison.other
     relation = f"{a} is above {b}"
@@ -225,7 +225,7 @@ def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) 
 
 
 def _remarks(summary: Summary, category: str) -> list[str]:
-    """Return sentences on what is no comparison: runs that diverged, methods without results."""
+    """Return sentences on runs that diverged and on methods without results."""
     samples = summary.samples(category, PRIMARY)
     sentences = []
     if len(samples) == 1:
@@ -239,7 +239,7 @@ def _remarks(summary: Summary, category: str) -> list[str]:
 
 
 def control_sentences(summary: Summary) -> list[str]:
-    """Return how far each control is from the method that it is a copy of, in each category."""
+    """Return sentences on the difference of each control from the method that it copies."""
     sentences = []
     for category in summary.categories:
         for control, difference in summary.control_differences(category).items():
@@ -257,25 +257,25 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Return how many runs diverged (means contain them as zeros), and the mean of the others."""
+    """Return sentences on runs that diverged (means contain them as zeros) and on the others."""
     sentences = []
     for method in summary.results.methods:
         runs = method.final if category == "complete" else method.reproductions
-        lost = {run.trial_index for run in runs if run.diverged is not None}
-        if lost:
-            verb = "counts" if len(lost) == 1 else "count"
+        diverged = {run.trial_index for run in runs if run.diverged is not None}
+        if diverged:
+            verb = "counts" if len(diverged) == 1 else "count"
             rows = summary.rows.get((category, PRIMARY, method.name), ())
-            sound = [float(row.value) for row in rows if row.reproduction not in lost]
+            sound = [float(row.value) for row in rows if row.reproduction not in diverged]
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
             sentences.append(
-                f"{len(lost)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
+                f"{len(diverged)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
                 f"which intervals are not made for{others}."
             )
     return sentences
 
 
 def correction_sentence(summary: Summary, category: str) -> str:
-    """Return the sentence on Holm's correction, empty where one pair or none is tested."""
+    """Return a sentence on Holm's correction, or ``""`` if at most one pair is tested."""
     pairs = max((c.pairs for c in summary.comparisons(category)), default=0)
     if pairs < 2:
         return ""
@@ -286,7 +286,7 @@ def correction_sentence(summary: Summary, category: str) -> str:
 
 
 def headline(summary: Summary) -> str:
-    """Return the verdict of the whole experiment on MAP@R in one or two sentences."""
+    """Return the verdict of the experiment on MAP@R in one or two sentences."""
     where = leaders(summary)
     text = "; ".join(f"{leader} ({listed(categories)})" for leader, categories in where.items())
     if not where:
@@ -296,7 +296,7 @@ def headline(summary: Summary) -> str:
 
 
 def leaders(summary: Summary) -> dict[str, list[str]]:
-    """Return who leads on MAP@R and is distinguishable from whom, with the categories of each."""
+    """Return texts on which method leads on MAP@R, each with the categories it applies to."""
     where: dict[str, list[str]] = {}
     for category in summary.categories:
         if summary.samples(category, PRIMARY):
@@ -305,17 +305,19 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 
 def cautions(summary: Summary) -> list[str]:
-    """Return what the verdict is to be read with: who may not have learned, what is serious."""
+    """Return cautions about the verdict: methods that may not have learned, serious deviations."""
     serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
-    which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
+    deviations = (
+        "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
+    )
     sentences = [SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else ""]
-    warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
+    warning = f"Read it with {deviations} below: {listed(serious)}." if serious else ""
     sentences += [untrained_sentence(summary), warning]
     return [sentence for sentence in sentences if sentence]
 
 
 def _leader(summary: Summary, category: str) -> str:
-    """Return which method leads a category on MAP@R, and from which it is not distinguishable."""
+    """Return in words which method leads a category, and from which it is not distinguishable."""
     comparisons = summary.comparisons(category)
     if not comparisons:
         return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
