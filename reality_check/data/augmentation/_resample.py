@@ -99,11 +99,8 @@ def _weights(
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    parts = (
-        centre,
-        tap / width,
-        np.where(visible, 1.0, -np.inf),
-    )  # small arrays, so float64 costs little
+    # The arrays are small, so float64 costs little.
+    parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
     table = np.concatenate(parts, axis=1, dtype=np.float32)
     on_device = torch.from_numpy(table).to(device, non_blocking=True)
     centres, taps, bound = on_device.split([output, size, size], dim=1)

@@ -51,9 +51,8 @@ def decode_image(
         uint8, shape (height, width, channels).
     """
     with Image.open(io.BytesIO(data), formats=image_formats()) as image:
-        if (
-            getattr(image, "is_animated", False) and image.format != "MPO"
-        ):  # MPO: previews of a photo
+        # In an MPO file, the further images are previews of the same photo.
+        if getattr(image, "is_animated", False) and image.format != "MPO":
             warnings.warn("Of animations and stacks of images, the first is read.", stacklevel=2)
         image.load()
         converted = _to_mode(image, "L" if channels == 1 else "RGB")

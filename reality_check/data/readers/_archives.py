@@ -57,9 +57,8 @@ def _extract(archive: Path, target: Path) -> None:
             members = [m for m in packed.infolist() if not m.filename.startswith("__MACOSX/")]
             with byte_progress(description, sum(member.file_size for member in members)) as advance:
                 for member in members:
-                    packed.extract(
-                        member, target
-                    )  # drops parts of paths that lead out of the folder
+                    # Drops parts of paths that lead out of the folder.
+                    packed.extract(member, target)
                     advance(member.file_size)
         return
     with (
@@ -73,9 +72,8 @@ def _extract(archive: Path, target: Path) -> None:
             advance(raw.tell() - done)
             done = raw.tell()
         assert file.fileobj is not None
-        while chunk := file.fileobj.read(
-            1 << 20
-        ):  # reads to the end, where gzip checks its checksum
+        # Gzip checks its checksum at the end of the file.
+        while chunk := file.fileobj.read(1 << 20):
             if chunk.strip(b"\0"):  # tarfile stops silently at a damaged header
                 raise tarfile.ReadError("the header of a file in it is damaged")
 

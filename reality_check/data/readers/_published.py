@@ -177,9 +177,8 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
         lock = folder / ".unpacking.lock"
         waiting = "Waiting for {}, which unpacks an archive in {!r}.".format
         with locked(lock, lambda holder: say(waiting(holder, str(folder)))):
-            root = _find_root(
-                folder, published
-            )  # the previous holder of the lock may have unpacked it
+            # The previous holder of the lock may have unpacked it.
+            root = _find_root(folder, published)
             for archive in published.archives if root is None else ():
                 if fetch and archive.urls:
                     download(archive, folder)
