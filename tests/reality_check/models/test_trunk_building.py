@@ -201,7 +201,7 @@ def test_published_weights_are_downloaded_once(
         )
         for file in server[1].iterdir():
             file.unlink()
-        trunk_building._weights.cache_clear()
+        trunk_building._read_weights.cache_clear()
     assert [file.name for file in hub.iterdir()] == [url.rpartition("/")[2]]
 
 
