@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from reality_check.config import Experiment, load_experiment
 from reality_check.studies.campaign import read_campaign
+
+from reality_check.config import Experiment, load_experiment
 
 
 class Input(NamedTuple):

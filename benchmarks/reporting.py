@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from reality_check.studies.campaign import Campaign, StageWork
 
 from reality_check.config.compose import compose
 from reality_check.config.metrics import METRICS, Stage
@@ -31,7 +32,6 @@ from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.prepare import prepare
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.seeds import derive
 

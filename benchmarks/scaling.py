@@ -50,6 +50,7 @@ from typing import Any, Literal
 import sqlalchemy
 import torch
 from optuna.storages import BaseStorage, JournalStorage
+from reality_check.studies.campaign import Campaign, StageWork
 
 from reality_check.config import Experiment, Method, compose
 from reality_check.config.metrics import Stage
@@ -62,7 +63,6 @@ from reality_check.launch.scorer import Scorer
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies import campaign as campaign_room
-from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.trial import TrialContext, TrialResult

@@ -16,9 +16,9 @@ from reality_check.config.source_code import sources_of
 from reality_check.papers.published_comparison import comparable_tables
 from reality_check.registry.joining import joined
 from reality_check.registry.pack import (
-    campaign_of,
     open_pack,
     pack_bytes,
+    recorded_of,
     without_queries,
     write_folder,
 )
@@ -34,8 +34,12 @@ from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.own_columns import compute_columns
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
-from reality_check.studies.campaign import Campaign, read_campaign, recorded_campaign
 from reality_check.studies.output_folder import check_same_experiment, load_locked
+from reality_check.studies.recorded_experiment import (
+    RecordedExperiment,
+    read_experiment,
+    read_recorded,
+)
 from reality_check.studies.storage import check_workers
 from reality_check.trackers.tracking import Tracking
 from reality_check.utils.errors import UsageError
@@ -54,7 +58,7 @@ def run(
     experiment: Experiment,
     out_dir: str | Path,
     workers: int | Parallelism | None = None,
-    watch: Callable[[Campaign], None] = lambda campaign: None,
+    watch: Callable[[RecordedExperiment], None] = lambda recorded: None,
     log: Callable[[str], None] = lambda text: None,
     trackers: Sequence[str] = (),
 ) -> ExperimentResults:
@@ -99,9 +103,9 @@ def run(
     experiment, folder = parallelism.on_device(experiment), Path(out_dir)
     tracking = Tracking(experiment.name, folder, trackers)
 
-    def watch_and_track(campaign: Campaign) -> None:
-        watch(campaign)
-        tracking(campaign)
+    def watch_and_track(recorded: RecordedExperiment) -> None:
+        watch(recorded)
+        tracking(recorded)
 
     trained_here = parallelism.launcher == "local"
     with (
@@ -111,26 +115,26 @@ def run(
         device = None if trained_here else ready.experiment.device
         if device == "auto":  # cluster jobs
             device = "cpu" if ready.experiment.slurm.gpus == 0 else "cuda"
-        campaign = Campaign(ready.experiment, folder)
-        campaign.baselines().set_attribute("data", ready.describe_data(device))
-        campaign.baselines().set_attribute("parameters", ready.trained_parameters())
-        campaign.baselines().set_attribute("inputs", ready.describe_inputs())
+        recorded = RecordedExperiment(ready.experiment, folder)
+        recorded.set_attribute("data", ready.describe_data(device))
+        recorded.set_attribute("parameters", ready.trained_parameters())
+        recorded.set_attribute("inputs", ready.describe_inputs())
         if ready.experiment.storage is None:
             # Only this run uses the folder. In a restarted container it would take minutes to
             # notice that the workers of the previous container have ended.
-            campaign.release_all(only_started_by_run=True)
-        campaign.clear_failures()
-        if not campaign.is_complete():
-            _work(campaign, parallelism, watch_and_track, log)
-        tracking.finish(campaign)
-        compute_columns(campaign, partial(collect, campaign, importance=False), log)
-        return _write(campaign)
+            recorded.release_all(only_started_by_run=True)
+        recorded.clear_failures()
+        if not recorded.states().is_complete():
+            _work(recorded, parallelism, watch_and_track, log)
+        tracking.finish(recorded)
+        compute_columns(recorded, partial(collect, recorded, importance=False), log)
+        return _write(recorded)
 
 
 def _work(
-    campaign: Campaign,
+    recorded: RecordedExperiment,
     parallelism: Parallelism,
-    watch: Callable[[Campaign], None],
+    watch: Callable[[RecordedExperiment], None],
     log: Callable[[str], None],
 ) -> None:
     """Run workers until no work is left."""
@@ -140,18 +144,18 @@ def _work(
     if parallelism.launcher == "slurm":
         from reality_check.launch.slurm import SlurmWorkers  # needs submitit
 
-        workers = SlurmWorkers(campaign, parallelism, log)
+        workers = SlurmWorkers(recorded, parallelism, log)
     else:
-        workers = LocalWorkers(campaign.out_dir, parallelism)
+        workers = LocalWorkers(recorded.out_dir, parallelism)
     try:
-        read_only = Campaign(campaign.experiment, campaign.out_dir, only_reads=True)
+        read_only = RecordedExperiment(recorded.experiment, recorded.out_dir, only_reads=True)
         workers.wait(lambda: watch(read_only))
     except KeyboardInterrupt:
         workers.stop()
         if parallelism.launcher == "local":
             # Another machine cannot see that the workers have stopped. Now it can continue at
             # once, with the same trials as this machine.
-            campaign.release_lost()
+            recorded.release_lost()
         raise
     finally:
         workers.stop()
@@ -173,9 +177,9 @@ def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
         UsageError: this is not an output folder of reality-check, its records are not there, there
             is no tracker of a name, or its package is missing.
     """
-    campaign = recorded_campaign(Path(out_dir))
-    tracking = Tracking(campaign.experiment.name, campaign.out_dir, trackers)
-    tracking.finish(campaign)
+    recorded = read_recorded(Path(out_dir))
+    tracking = Tracking(recorded.experiment.name, recorded.out_dir, trackers)
+    tracking.finish(recorded)
     return tracking
 
 
@@ -193,7 +197,7 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
     """
     folder = Path(out_dir)
     tables = comparable_tables(load_locked(folder)) if compare_published else ()
-    return _write(recorded_campaign(folder), tables)
+    return _write(read_recorded(folder), tables)
 
 
 def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[ExperimentResults]:
@@ -295,7 +299,7 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
         UsageError: a run cannot be read, is not finished, or is the same as another one.
     """
     target = _checked_file(Path(file))
-    sources = _sources([Path(run) for run in runs], lambda path: collect(campaign_of(path), False))
+    sources = _sources([Path(run) for run in runs], lambda path: collect(recorded_of(path), False))
     grouped = groups(sources)
     atomic_write(target, leaderboard_html(grouped))
     return len(grouped)
@@ -325,7 +329,7 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
     Raises:
         UsageError: this is not an output folder of reality-check, or its records are not there.
     """
-    return collect(campaign_of(Path(out_dir)))
+    return collect(recorded_of(Path(out_dir)))
 
 
 def load_network(
@@ -357,17 +361,17 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     from reality_check.launch.scorer import load_kept
     from reality_check.training.prepared_experiment import PreparedExperiment, described_input
 
-    campaign = read_campaign(folder)
-    names = [item.name for item in campaign.experiment.methods]
+    recorded = read_experiment(folder)
+    names = [item.name for item in recorded.experiment.methods]
     if method not in names:
         raise UsageError(
             f"{folder} has no method {method!r}; write one of {', '.join(names)}."
             f"{nearest(method, names)}"
         )
-    prepared = PreparedExperiment(campaign.experiment)
+    prepared = PreparedExperiment(recorded.experiment)
     settings = prepared.method(method)
     stage = Stage.FINAL if fold is None else Stage.REPRODUCTIONS
-    inputs = campaign.attribute("inputs")
+    inputs = recorded.attribute("inputs")
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
         network = load_kept(folder, settings, (stage, reproduction, fold or 0), shape)
@@ -379,7 +383,9 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     return TrainedNetwork(network.eval(), settings.model, settings.training)
 
 
-def _write(campaign: Campaign, published: tuple[PublishedResults, ...] = ()) -> ExperimentResults:
-    results = dataclasses.replace(collect(campaign), published=published)
-    write_report(results, campaign.out_dir)
+def _write(
+    recorded: RecordedExperiment, published: tuple[PublishedResults, ...] = ()
+) -> ExperimentResults:
+    results = dataclasses.replace(collect(recorded), published=published)
+    write_report(results, recorded.out_dir)
     return results

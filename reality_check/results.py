@@ -1,6 +1,6 @@
 """Plain data that the report is made of: what was measured, by which method, in which run.
 
-The campaign fills these classes from the storage; the report only reads them.
+The recorded fills these classes from the storage; the report only reads them.
 """
 
 from __future__ import annotations

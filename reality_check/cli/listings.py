@@ -20,10 +20,11 @@ from reality_check.config.json_schema import json_schema
 from reality_check.config.metrics import Stage
 from reality_check.config.named import expand
 from reality_check.config.plugins import Plugin, is_usable, plugins
-from reality_check.config.schema import Experiment, count_trainings
+from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.deviations import against_reference, own_ranges
 from reality_check.report.wording import counted
+from reality_check.studies.plan import count_trainings
 from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest, one_line

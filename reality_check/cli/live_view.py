@@ -14,19 +14,19 @@ from rich.text import Text
 
 from reality_check.cli.columns import name_table
 from reality_check.config.metrics import STAGES, Stage
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.progress import Row, seconds_left, stage_rows, trial_name, worker_states
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.text import duration
 
 
-def render(campaign: Campaign, workers: int, started: float) -> Group:
-    """Return the live table of a campaign."""
-    rows = stage_rows(campaign)
+def render(recorded: RecordedExperiment, workers: int, started: float) -> Group:
+    """Return the live table of an experiment."""
+    rows = stage_rows(recorded.states())
     left = seconds_left(rows, workers)
     eta = "time left unknown before the first trial"
     if left is not None:
         eta = f"about {duration(round(left))} to go"
-    lines = [worker_line(state) for state in worker_states(campaign.out_dir)]
+    lines = [worker_line(state) for state in worker_states(recorded.out_dir)]
     footer = f"running for {duration(time.monotonic() - started)}, {eta}"
     dim = [Text(line, style="dim") for line in lines[:workers]]
     return Group(overview(rows), *dim, Text(footer))
@@ -63,7 +63,7 @@ def worker_line(state: dict[str, Any]) -> str:
 
 
 class LiveView:
-    """Shows a campaign on a terminal; shows nothing if the output is not a terminal."""
+    """Shows an experiment on a terminal; shows nothing if the output is not a terminal."""
 
     def __init__(self, console: Console, workers: int) -> None:
         self._console = console
@@ -81,7 +81,7 @@ class LiveView:
             yield self
         self._live, self._stack = None, None
 
-    def __call__(self, campaign: Campaign) -> None:
+    def __call__(self, recorded: RecordedExperiment) -> None:
         """Refresh, at most once a second."""
         now = time.monotonic()
         if self._stack is None or now - self._latest < 1.0:
@@ -91,7 +91,7 @@ class LiveView:
             self._live = self._stack.enter_context(live)
         self._latest = now
         try:
-            shown: Group | Text = render(campaign, self._workers, self._started)
+            shown: Group | Text = render(recorded, self._workers, self._started)
         except Exception as error:  # a busy storage, say: the view must not end the run
             shown = Text(f"no news from the storage ({type(error).__name__}); trying again")
         self._live.update(shown, refresh=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from reality_check.cli.live_view import worker_line
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.finished import Finished, Watch, stamped
 from reality_check.studies.progress import worker_states
+from reality_check.studies.recorded_experiment import RecordedExperiment
 
 #: Seconds between two polls of the storage.
 _POLL_SECONDS = 2.0
@@ -29,7 +29,7 @@ class ProgressLines:
     def __init__(self, as_json: bool = False) -> None:
         self._as_json = as_json
         self._watch: Watch | None = None
-        self._campaign: Campaign | None = None
+        self._recorded: RecordedExperiment | None = None
         self._polled = self._printed = time.monotonic()
 
     @contextlib.contextmanager
@@ -40,10 +40,10 @@ class ProgressLines:
         finally:
             self._poll()
 
-    def __call__(self, campaign: Campaign) -> None:
-        """Poll the campaign, at most every few seconds."""
+    def __call__(self, recorded: RecordedExperiment) -> None:
+        """Poll the experiment, at most every few seconds."""
         if self._watch is None:
-            self._campaign, self._watch = campaign, Watch(campaign)
+            self._recorded, self._watch = recorded, Watch(recorded)
             earlier = sum(finished.trial_index is not None for finished in self._watch.news())
             if earlier:
                 self._report(f"{earlier} trials and reproductions were complete before")
@@ -60,7 +60,7 @@ class ProgressLines:
 
     def _poll(self) -> None:
         self._polled = time.monotonic()
-        if self._watch is None or self._campaign is None:
+        if self._watch is None or self._recorded is None:
             return
         try:
             news = list(self._watch.news())
@@ -69,7 +69,7 @@ class ProgressLines:
         for finished in news:
             self._report(finished)
         if not news and self._polled - self._printed >= _SILENT_SECONDS:
-            for state in worker_states(self._campaign.out_dir):
+            for state in worker_states(self._recorded.out_dir):
                 self._report(worker_line(state).strip())
 
     def _report(self, what: str | Finished) -> None:

@@ -41,12 +41,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.cli.status_view import print_status
-    from reality_check.studies.campaign import read_campaign
     from reality_check.studies.progress import find_folder
+    from reality_check.studies.recorded_experiment import read_experiment
 
-    campaign = read_campaign(find_folder(options.dir))
-    state = print_status(campaign, options.json)
+    recorded = read_experiment(find_folder(options.dir))
+    state = print_status(recorded, options.json)
     while options.watch and state == "running":
         time.sleep(_WATCH_SECONDS)
-        state = print_status(campaign, options.json, again=True)
+        state = print_status(recorded, options.json, again=True)
     return FAILED if options.watch and state == "failed" else DONE

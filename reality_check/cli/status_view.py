@@ -18,15 +18,15 @@ from rich.text import Text
 from reality_check.cli.columns import name_table
 from reality_check.cli.live_view import overview
 from reality_check.config.metrics import Stage
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import stage_name
 from reality_check.studies.progress import Row, status, trial_name
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.text import duration
 
 
-def print_status(campaign: Campaign, as_json: bool = False, again: bool = False) -> str:
+def print_status(recorded: RecordedExperiment, as_json: bool = False, again: bool = False) -> str:
     """Print the state of an experiment and return it in a word; ``again`` clears a terminal."""
-    state = status(campaign)
+    state = status(recorded)
     if as_json:
         print(json.dumps(state), flush=True)
     else:

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from reality_check.config.claims import Claim
 from reality_check.config.datasets import Dataset
 from reality_check.config.method import Method
-from reality_check.config.metrics import METRICS, Stage
+from reality_check.config.metrics import METRICS
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.published_scores import PublishedResults
@@ -275,20 +275,3 @@ class Experiment(Strict):
         if plain.get("storage"):
             plain["storage"] = without_password(plain["storage"])
         return plain
-
-
-def count_trainings(experiment: Experiment) -> int:
-    """Return the number of trainings of an experiment, over all stages."""
-    return sum(trainings_of(experiment, method) for method in experiment.trained().methods)
-
-
-def trainings_of(experiment: Experiment, method: Method) -> int:
-    """Return the number of trainings of a method, over all stages."""
-    protocol = experiment.protocol
-    folds = protocol.split.folds
-    each = {
-        Stage.SEARCH: experiment.trials_of(method) * protocol.search.repeats * folds,
-        Stage.REPRODUCTIONS: protocol.runs * folds,
-        Stage.FINAL: protocol.runs,
-    }
-    return sum(each[stage] for stage in protocol.stages)

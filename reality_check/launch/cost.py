@@ -15,10 +15,10 @@ import torch
 from pml_extensions.functional import allow_tf32
 from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage, names_on
-from reality_check.config.schema import Experiment, count_trainings
+from reality_check.config.schema import Experiment
 from reality_check.data import SampleSet
 from reality_check.evaluation.scoring import embed, evaluate, evaluate_both_geometries
-from reality_check.studies.campaign import MOST_BASELINES
+from reality_check.studies.plan import BASELINES, count_trainings, make_plan
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_method, middle_params, middles
 from reality_check.training.prepared_experiment import PreparedExperiment
@@ -92,7 +92,8 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
             for method in experiment.methods
         )
     # Baselines: trunk and embedder of every fold, and once the raw input and its components.
-    networks = 1 + min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
+    (baselines,) = (study for study in make_plan(experiment) if study.key == BASELINES)
+    networks = 1 + baselines.num_trials * prepared.protocol.split.folds
     fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, 1))
     least, most = (
         fixed
@@ -124,9 +125,8 @@ def _seconds_of(
         + 2 * times.compare(test, 1),
         Stage.FINAL: overhead + epochs * times.epoch + times.evaluation(test, 2, 1),
     }
-    counts = dict.fromkeys((Stage.REPRODUCTIONS, Stage.FINAL), protocol.runs)
-    counts[Stage.SEARCH] = experiment.trials_of(method) * protocol.search.repeats
-    return float(sum(counts[stage] * trial_seconds[stage] for stage in protocol.stages))
+    studies = [study for study in make_plan(experiment) if study.key.method == method.name]
+    return float(sum(study.num_trials * trial_seconds[study.key.stage] for study in studies))
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:

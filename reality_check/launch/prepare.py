@@ -25,7 +25,6 @@ from reality_check.data import SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import restore
 from reality_check.registry.packed_methods import check_packed, packs_of
-from reality_check.studies.campaign import Campaign, check_studies, storage_url
 from reality_check.studies.growth import DRAWING, describe_changes, read_steps, record_step
 from reality_check.studies.output_folder import (
     changed_code,
@@ -36,9 +35,15 @@ from reality_check.studies.output_folder import (
     lock_experiment,
     remove_checkpoints,
 )
+from reality_check.studies.recorded_experiment import (
+    RecordedExperiment,
+    check_studies,
+    check_version,
+    storage_url,
+)
 from reality_check.studies.sampler import check_sampler
 from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker, whole_url
-from reality_check.studies.trial import StoredTrial
+from reality_check.studies.stored_trial import StoredTrial
 from reality_check.training.preflight import (
     LossCheck,
     check_column,
@@ -109,7 +114,7 @@ def prepared(
             out_dir.mkdir(parents=True, exist_ok=True)
             stack.enter_context(exclusive(out_dir))
             if restarted or growth(locked, out_dir):
-                _check_nobody_works(_existing_campaign(locked, out_dir), log)
+                _check_nobody_works(_existing(locked, out_dir), log)
             # Repeated under the lock, since others may have written in the meantime.
             locked, restarted = _resolve_for_folder(experiment, code, out_dir)
             for name in restarted:
@@ -118,7 +123,7 @@ def prepared(
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
             for pack in packs:
-                restore(pack, out_dir, locked, Campaign(locked, out_dir).storage)
+                restore(pack, out_dir, locked, RecordedExperiment(locked, out_dir).storage)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
         yield PreparedExperiment(locked, dataset)
@@ -129,15 +134,15 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
     changes = growth(experiment, out_dir)
     if changes:
         log(f"The experiment is extended: {describe_changes(changes)}. Existing results are kept.")
-        campaign = _existing_campaign(experiment, out_dir)
+        recorded = _existing(experiment, out_dir)
         complete_counts: dict[str, dict[str, int]] = {}
-        for work in campaign.ready_stages():
+        for study in recorded.states().ready():
             if changes.keys() & DRAWING:
-                work.study.check_version()
-            counts = complete_counts.setdefault(work.method, {})
-            counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
+                check_version(study)
+            counts = complete_counts.setdefault(study.method, {})
+            counts[study.stage] = counts.get(study.stage, 0) + len(study.complete)
         complete_counts.pop("", None)
-        record_step(campaign.experiment, changes, complete_counts, out_dir)
+        record_step(recorded.experiment, changes, complete_counts, out_dir)
 
 
 def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
@@ -244,10 +249,11 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
     if not users or trunks & {*changed}:
         return []
-    campaign = _existing_campaign(experiment, out_dir)
-    if any(campaign.has_complete_trials(method.name) for method in users):
+    names, first = [method.name for method in users], experiment.protocol.stages[0]
+    studies = _existing(experiment, out_dir).states().ready()
+    if any(s.complete for s in studies if s.method in names and s.stage is first):
         return []
-    return [method.name for method in users]
+    return names
 
 
 def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[str]) -> list[str]:
@@ -259,19 +265,19 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
     if not changed:
         return []
     measured = {experiment.protocol.selects_by}
-    for work in _existing_campaign(experiment, out_dir).ready_stages():
-        for trial in work.study.complete().values():
+    for study in _existing(experiment, out_dir).states().ready():
+        for trial in study.complete.values():
             measured.update(*(trial.scores or {}).values())
     return [name for name in changed if name not in measured]
 
 
-def _existing_campaign(experiment: Experiment, out_dir: Path) -> Campaign:
-    """Return the campaign of the output folder, with the storage's URL of ``experiment``."""
+def _existing(experiment: Experiment, out_dir: Path) -> RecordedExperiment:
+    """Return the experiment of the output folder, with the storage's URL of ``experiment``."""
     existing = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
-    return Campaign(existing, out_dir, only_reads=True)
+    return RecordedExperiment(existing, out_dir, only_reads=True)
 
 
-def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
+def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]) -> None:
     """Make sure that no worker is running that has loaded the earlier code.
 
     A worker on another machine counts as gone if its trial does not change for some minutes, for
@@ -280,10 +286,10 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
     Raises:
         UsageError: a worker is still running.
     """
-    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
+    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as alone:
         if alone:
-            campaign.release_all()
-    first = running = _running_trials(campaign)
+            recorded.release_all()
+    first = running = _running_trials(recorded)
     while running:
         for key, trial in running.items():
             if trial != first.get(key) or (trial.worker and shares_process_ids(trial.worker)):
@@ -294,15 +300,15 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
                 f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with it as it was"
             )
         time.sleep(_POLL_SECONDS)
-        running = _running_trials(campaign)
+        running = _running_trials(recorded)
 
 
-def _running_trials(campaign: Campaign) -> dict[tuple[str, int], StoredTrial]:
+def _running_trials(recorded: RecordedExperiment) -> dict[tuple[str, int], StoredTrial]:
     """Return the running trials, after releasing those of lost workers."""
     return {
-        (work.study.name, trial.number): trial
-        for work in campaign.ready_stages()
-        for trial in work.study.release_lost()
+        (study.name, trial.number): trial
+        for study in recorded.begun_studies()
+        for trial in study.release_lost()
         if trial.state == "running"
     }
 

@@ -24,7 +24,7 @@ from reality_check.config.slurm import Slurm
 from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.study import WorkFailed
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError
@@ -44,7 +44,7 @@ class SlurmWorkers:
     """Submits an array of workers, or takes over those that still run, and supervises them.
 
     Args:
-        campaign: the campaign that the workers work on.
+        recorded: the experiment that the workers work on.
         parallelism: the number of workers, and how each of them trains.
         log: called with a sentence when jobs are submitted, found or lost.
 
@@ -54,15 +54,15 @@ class SlurmWorkers:
 
     def __init__(
         self,
-        campaign: Campaign,
+        recorded: RecordedExperiment,
         parallelism: Parallelism,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._campaign = campaign
+        self._recorded = recorded
         self._folds_at_once = parallelism.folds_at_once
         self._log = log
         self._lost = 0
-        self._file = own_path(campaign.out_dir, "slurm.json")
+        self._file = own_path(recorded.out_dir, "slurm.json")
         self.jobs = self._take_over()
         if self.jobs:
             log(f"SLURM jobs that keep running: {', '.join(self.jobs.values())}")
@@ -100,8 +100,8 @@ class SlurmWorkers:
     def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
         for number in self.jobs:
-            raise_failure(self._campaign.out_dir, number)
-        if self._campaign.is_complete():
+            raise_failure(self._recorded.out_dir, number)
+        if self._recorded.states().is_complete():
             cancel(self.jobs.values(), "--state=PENDING")
             return True
         states = job_states(list(self.jobs.values()))
@@ -110,13 +110,13 @@ class SlurmWorkers:
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
             raise_failure(
-                self._campaign.out_dir, number
+                self._recorded.out_dir, number
             )  # it may have been written since the first check
         # Cancelled jobs are not replaced; after COMPLETED, the others end soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
         self._replace(ended)
-        if not self.jobs and not self._campaign.is_complete():
+        if not self.jobs and not self._recorded.states().is_complete():
             raise WorkFailed(
                 "all jobs have ended (cancelled, or asked to stop) before the work was done; the "
                 "same command submits new ones"
@@ -134,7 +134,7 @@ class SlurmWorkers:
         cancel(job for job in known.values() if states[job] == ENDING)
         jobs = {n: job for n, job in known.items() if states[job] not in (*OVER, ENDING)}
         for number in jobs:
-            forget_failure(self._campaign.out_dir, number)
+            forget_failure(self._recorded.out_dir, number)
         return jobs
 
     def _replace(self, ended: Mapping[int, str]) -> None:
@@ -142,7 +142,7 @@ class SlurmWorkers:
             self._lost += 1
             self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
             if self._lost > self._most_lost:
-                log = log_path(self._campaign.out_dir, number)
+                log = log_path(self._recorded.out_dir, number)
                 raise WorkFailed(
                     f"{self._lost} SLURM jobs were lost, the last one as {state}; see "
                     f"{log} and {log.parent / 'slurm'}"
@@ -153,16 +153,16 @@ class SlurmWorkers:
         if not numbers:
             return
         for number in numbers:
-            forget_failure(self._campaign.out_dir, number)
-        ids = submit(self._campaign, numbers, self._folds_at_once)
+            forget_failure(self._recorded.out_dir, number)
+        ids = submit(self._recorded, numbers, self._folds_at_once)
         self.jobs.update(zip(numbers, ids, strict=True))
         atomic_write(self._file, json.dumps(dict(sorted(self.jobs.items())), indent=1))
         self._log(f"SLURM jobs submitted: {', '.join(ids)}")
 
 
-def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> list[str]:
+def submit(recorded: RecordedExperiment, numbers: Sequence[int], folds_at_once: int) -> list[str]:
     """Submit an array of workers, and return the ids of their jobs."""
-    experiment, folder = campaign.experiment, campaign.out_dir.resolve()
+    experiment, folder = recorded.experiment, recorded.out_dir.resolve()
     if "%" in str(folder):
         raise UsageError(
             f"{folder} has a % in its path, which SLURM replaces in the names of its logs; name "

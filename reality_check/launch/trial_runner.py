@@ -24,7 +24,6 @@ from reality_check.launch.fold_executors import (
     SerialExecutor,
 )
 from reality_check.launch.scorer import Scorer, network_seed
-from reality_check.studies.campaign import StageWork
 from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
@@ -32,6 +31,7 @@ from reality_check.studies.output_folder import (
     stage_name,
     trial_folder,
 )
+from reality_check.studies.plan import StudyState
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.methods import FilledMethod
@@ -80,22 +80,22 @@ class TrialRunner:
         about = {"device": name_of(device, count), "processes": processes}
         return about | ({"gpu": describe_gpu(device)} if device.type == "cuda" else {})
 
-    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+    def do(self, study: StudyState, context: TrialContext) -> TrialResult:
         """Run one trial of a stage.
 
         If the method diverges, the trial gets the value of a diverged one, and its checkpoints are
         deleted.
         """
         about = {
-            "doing": work.stage,
-            "method": work.method,
-            "search": work.search,
+            "doing": study.stage,
+            "method": study.method,
+            "search": study.search,
             "trial_index": context.trial_index,
             "since": time.time(),
             "device": name_of(self.prepared.device, self.strategy.size),
         }
         self.on_progress(about)
-        if work.stage is Stage.BASELINES:
+        if study.stage is Stage.BASELINES:
             rows = self.scorer.score_baselines(context.trial_index)
             return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
         if context.params is None:
@@ -106,11 +106,11 @@ class TrialRunner:
             Stage.SEARCH: self._search,
             Stage.REPRODUCTIONS: self._reproduce,
             Stage.FINAL: self._train_final,
-        }[work.stage]
+        }[study.stage]
         trial = _Trial(
-            self.prepared.method(work.method),
-            work.stage,
-            work.search,
+            self.prepared.method(study.method),
+            study.stage,
+            study.search,
             context,
             context.params,
             lambda position: self.on_progress({**about, **position}),
@@ -121,8 +121,8 @@ class TrialRunner:
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
             context.renew_lease()
-            index, search = context.trial_index, work.search
-            remove_checkpoints(trial_folder(self.out_dir, work.method, work.stage, index, search))
+            index, search = context.trial_index, study.search
+            remove_checkpoints(trial_folder(self.out_dir, study.method, study.stage, index, search))
             return TrialResult(self._metric.diverged, {"diverged": str(error)})
 
     def follow(self) -> None:

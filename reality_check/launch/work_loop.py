@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
 
 from reality_check.config.metrics import Stage
-from reality_check.config.protocol import Protocol
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.finished import finished, stamped
 from reality_check.studies.output_folder import remove_checkpoints, trial_folder
-from reality_check.studies.study import Study
+from reality_check.studies.plan import StudyKey, StudyState, next_units
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.errors import UsageError, WorkFailed, reason
 from reality_check.utils.interrupt import Stopped, check, pause
@@ -26,10 +25,10 @@ PAUSES = 1.0, 15.0
 
 
 class WorkLoop:
-    """Runs trials of a campaign until none is left."""
+    """Runs trials of an experiment until none is left."""
 
-    def __init__(self, campaign: Campaign, runner: TrialRunner) -> None:
-        self._campaign = campaign
+    def __init__(self, recorded: RecordedExperiment, runner: TrialRunner) -> None:
+        self._recorded = recorded
         self._runner = runner
 
     def run(self) -> None:
@@ -43,91 +42,76 @@ class WorkLoop:
         while True:
             check()
             polled = time.monotonic()
-            outcome = self._work_on_first_free_stage()
+            outcome = self._work_on_next_unit()
             if outcome == "done":
-                self._campaign.tidy()
+                self._recorded.tidy()
                 return
             if outcome == "wait":
                 self._runner.on_progress({"doing": "waiting for other workers"})
                 _pause_after_poll(time.monotonic() - polled)
 
-    def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
-        """Run a trial of the first stage that has a free trial; return what happened.
+    def _work_on_next_unit(self) -> Literal["worked", "wait", "done"]:
+        """Run the next trial that is free; return what happened."""
+        states = self._recorded.states()
+        for unit in next_units(states):
+            self._work_on(unit.study)
+            return "worked"
+        if states.is_complete():
+            return "done"
+        for study in states.ready():
+            _raise_failure(study)
+        self._recorded.release_lost()
+        return "wait"
 
-        Searches without a running trial come first, since the model of a search learns most if its
-        trials run one at a time.
+    def _work_on(self, study: StudyState) -> None:
+        """Run a trial of a study, unless other workers have claimed all of them in the meantime.
+
+        An exception stops the study for all workers.
         """
-        ready = self._campaign.ready_stages
-        searches = (work for work in ready() if work.stage is Stage.SEARCH)
-        idle = (work for work in searches if _is_idle(work.study))
-        for work in itertools.chain(idle, ready()):
-            if work.study.is_complete():  # cached, so this asks the storage only once
-                continue
-            failure = work.study.failure()
-            if failure is not None:
-                raise _failure_error(work, failure)
-            if self._work_on(work):
-                return "worked"
-        return "done" if self._campaign.is_complete() else "wait"
-
-    def _work_on(self, work: StageWork) -> bool:
-        """Run a trial of a stage; return whether one was free.
-
-        An exception stops the stage for all workers.
-        """
+        _raise_failure(study)
+        queue = self._recorded.study(study)
         finished_indices: list[int] = []
 
         def run_trial(context: TrialContext) -> TrialResult:
             try:
-                result = self._runner.do(work, context)
+                result = self._runner.do(study, context)
             except SystemExit as error:  # it would end this worker, then the next to try
                 raise RuntimeError(reason(error)) from error
             finished_indices.append(context.trial_index)
             return result
 
         try:
-            if not work.study.work_once(run_trial, self._runner.resources(work.stage)):
-                return False
-            self._remove_checkpoints(work)
-            _print_finished(work, finished_indices, self._campaign.experiment.protocol)
-            return True
+            if queue.work_once(run_trial, self._runner.resources(study.stage)):
+                self._end_trial(study.planned.key, finished_indices)
         except UsageError as error:
-            work.study.record_failure(str(error), usage=True)
+            queue.record_failure(str(error), usage=True)
             raise
         except (WorkFailed, Stopped):
             raise
         except Exception as error:
             message = _failure_reason(error)
             with contextlib.suppress(Exception):  # on a full disk, report the first error
-                work.study.record_failure(message, usage=False)
-            raise _failure_error(work, {"message": message, "usage": False}) from error
+                queue.record_failure(message, usage=False)
+            raise _failure_error(study, {"message": message, "usage": False}) from error
 
-    def _remove_checkpoints(self, work: StageWork) -> None:
+    def _end_trial(self, key: StudyKey, indices: list[int]) -> None:
         """Delete the checkpoints of all complete trials of a search, but not their records.
 
         This includes trials of other workers, since a worker that was paused may have written some
-        after its trial was complete.
+        after its trial was complete. Then the trials that this worker has finished are printed
+        into its log, and the study if it is complete.
         """
-        if work.stage is not Stage.SEARCH:
-            return
-        for index in work.study.complete():
-            out_dir = self._campaign.out_dir
-            folder = trial_folder(out_dir, work.method, work.stage, index, work.search)
-            remove_checkpoints(folder)
-
-
-def _print_finished(work: StageWork, indices: list[int], protocol: Protocol) -> None:
-    """Print the finished trials, and the stage if it is complete, into the worker's log."""
-    for index in indices:
-        if index in work.study.complete():
-            print(stamped(finished(work, index, protocol)), flush=True)
-    if indices and work.study.is_complete():
-        print(stamped(finished(work, None, protocol)), flush=True)
-
-
-def _is_idle(study: Study) -> bool:
-    """Whether a study has trials left, but none is running."""
-    return not study.is_complete() and all(trial.state != "running" for trial in study.trials())
+        study, protocol = self._recorded.states().get(key), self._recorded.experiment.protocol
+        assert study is not None  # it was worked on
+        if study.stage is Stage.SEARCH:
+            for index in study.complete:
+                where = study.method, study.stage, index, study.search
+                remove_checkpoints(trial_folder(self._recorded.out_dir, *where))
+        for index in indices:
+            if index in study.complete:
+                print(stamped(finished(study, index, protocol)), flush=True)
+        if indices and study.is_complete:
+            print(stamped(finished(study, None, protocol)), flush=True)
 
 
 def _pause_after_poll(seconds_of_poll: float) -> None:
@@ -156,7 +140,13 @@ def _failure_reason(error: Exception) -> str:
     return text
 
 
-def _failure_error(work: StageWork, failure: dict[str, Any]) -> Exception:
+def _raise_failure(study: StudyState) -> None:
+    """Raise the exception that has stopped a study, if there is one."""
+    if not study.is_complete and study.failure is not None:
+        raise _failure_error(study, study.failure)
+
+
+def _failure_error(study: StudyState, failure: Mapping[str, Any]) -> Exception:
     if failure["usage"]:
         return UsageError(failure["message"])
-    return WorkFailed(f"{work.method or 'baselines'}, {work.stage}: {failure['message']}")
+    return WorkFailed(f"{study.method or 'baselines'}, {study.stage}: {failure['message']}")

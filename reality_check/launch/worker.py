@@ -21,9 +21,14 @@ from reality_check.data.residency import WORKERS_ON_GPU, share_gpu
 from reality_check.launch.local import write_failure, write_progress
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.studies.campaign import Campaign, check_studies, storage_url
 from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.recorded_experiment import (
+    RecordedExperiment,
+    check_studies,
+    check_version,
+    storage_url,
+)
 from reality_check.studies.storage import sole_worker
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
@@ -70,13 +75,15 @@ def work(
         experiment = load_locked(out_dir)
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
-            check_studies(experiment, Campaign(experiment, out_dir, only_reads=True).storage)
-        campaign = Campaign(experiment, out_dir, wait_for_storage=True)
+            check_studies(
+                experiment, RecordedExperiment(experiment, out_dir, only_reads=True).storage
+            )
+        recorded = RecordedExperiment(experiment, out_dir, wait_for_storage=True)
         runner = TrialRunner(
             PreparedExperiment(experiment), out_dir, on_progress, folds_at_once, strategy
         )
         try:
-            _run_work_loop(campaign, runner)
+            _run_work_loop(recorded, runner)
         finally:
             runner.close()
     except Stopped:
@@ -91,20 +98,20 @@ def work(
     return DONE
 
 
-def _run_work_loop(campaign: Campaign, runner: TrialRunner) -> None:
+def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
     if not runner.strategy.is_main:
         runner.follow()
         return
-    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
+    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as alone:
         if alone:
-            campaign.release_all()
-        if not campaign.is_complete():
+            recorded.release_all()
+        if not recorded.states().is_complete():
             # If this machine lacks them, that is not recorded as a failure of the experiment.
             _ = runner.prepared.device, runner.prepared.dataset
-            for work in campaign.ready_stages():
-                if not work.study.is_complete():
-                    work.study.check_version()
-        WorkLoop(campaign, runner).run()
+            for study in recorded.states().ready():
+                if not study.is_complete:
+                    check_version(study)
+        WorkLoop(recorded, runner).run()
 
 
 def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:

@@ -16,13 +16,13 @@ from reality_check.config.metrics import metric_of
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
-from reality_check.registry.pack import campaign_of
+from reality_check.registry.pack import recorded_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
 from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import counted, listed, p_text, true_minus
 from reality_check.statistics import CONFIDENCE
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.config_files import shipped_files
 from reality_check.utils.errors import UsageError
 
@@ -78,14 +78,14 @@ def claim_rows(
     planned = {experiment.name: experiment for experiment in experiments}
     decided: dict[str, tuple[list[tuple[str, str]], str]] = {}
     for path in runs:
-        campaign = campaign_of(path)
-        locked = campaign.experiment
+        recorded = recorded_of(path)
+        locked = recorded.experiment
         if not locked.claims:
             log(f"{path} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
             continue
         plan = planned.setdefault(locked.name, locked)
         _check_claims(locked, plan, path)
-        decided[locked.name] = _verdicts(campaign), _changes(plan, locked)
+        decided[locked.name] = _verdicts(recorded), _changes(plan, locked)
     rows = []
     for name, experiment in planned.items():
         not_run = [(NOT_RUN, NOT_RUN)] * len(experiment.claims), ""
@@ -142,11 +142,11 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
     return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
 
 
-def _verdicts(campaign: Campaign) -> list[tuple[str, str]]:
+def _verdicts(recorded: RecordedExperiment) -> list[tuple[str, str]]:
     """Return the verdict of each claim, first in a word or two, then with its numbers."""
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
-    locked, results = campaign.experiment, collect(campaign, importance=False)
+    locked, results = recorded.experiment, collect(recorded, importance=False)
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
     summary = Summary(results)

@@ -19,8 +19,8 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.registry.pack import Pack
-from reality_check.studies.growth import Step, reproduction_order
 from reality_check.studies.output_folder import describe_differences
+from reality_check.studies.plan import Step, reproduction_order
 from reality_check.utils.errors import UsageError
 
 #: Keys in which joined runs may differ; all others affect results, or how runs are counted.

@@ -31,10 +31,11 @@ from reality_check.config.schema import Experiment
 from reality_check.config.values import is_gone
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
-from reality_check.studies.campaign import Campaign, recorded_campaign, study_name
-from reality_check.studies.growth import Step, read_steps, write_steps
-from reality_check.studies.output_folder import lock_experiment, stage_name
+from reality_check.studies.growth import read_steps, write_steps
+from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.plain_study import plain_study, restore_study, trials_of
+from reality_check.studies.plan import Step
+from reality_check.studies.recorded_experiment import RecordedExperiment, read_recorded, study_name
 from reality_check.utils.archive import seal, unseal
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
@@ -84,13 +85,13 @@ def open_pack(path: Path) -> Pack:
     return _read_folder(path) if path.is_dir() else read_pack(path)
 
 
-def campaign_of(path: Path) -> Campaign:
-    """Open the campaign of an output folder or a pack for reading.
+def recorded_of(path: Path) -> RecordedExperiment:
+    """Open the experiment of an output folder or a pack for reading.
 
     Raises:
         UsageError: it is neither, a pack that was changed, or a folder without its records.
     """
-    return recorded_campaign(path) if path.is_dir() else _unpacked(read_pack(path))
+    return read_recorded(path) if path.is_dir() else _unpacked(read_pack(path))
 
 
 def read_pack(path: Path) -> Pack:
@@ -151,19 +152,17 @@ def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment
 
 
 def _read_folder(path: Path) -> Pack:
-    campaign = recorded_campaign(path)
-    if not campaign.is_complete():
+    recorded = read_recorded(path)
+    if not recorded.states().is_complete():
         raise UsageError(
             f"{path} is not finished, so it is no comparison yet; run it to its end first "
             f"(reality-check status {path} says what is left)."
         )
     studies = {
-        f"{work.method}/{stage_name(work.stage, work.search)}".removeprefix("/"): plain_study(
-            work.study.study
-        )
-        for work in campaign.ready_stages()
+        study.planned.key.name: plain_study(recorded.study(study).study)
+        for study in recorded.states().ready()
     }
-    patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _METHOD_FILES]
+    patterns = [f"{m.name}/{part}" for m in recorded.experiment.methods for part in _METHOD_FILES]
     files = {
         file.relative_to(path).as_posix(): file.read_bytes()
         for pattern in (*_FOLDER_FILES, *patterns)
@@ -171,7 +170,7 @@ def _read_folder(path: Path) -> Pack:
         if file.is_file() and file.suffix != ".pyc"
     }
     steps = tuple(read_steps(path))
-    return Pack(str(path), campaign.experiment, studies, steps, files)
+    return Pack(str(path), recorded.experiment, studies, steps, files)
 
 
 def without_queries(pack: Pack) -> Pack:
@@ -271,15 +270,15 @@ def write_folder(pack: Pack, out_dir: Path) -> None:
     out_dir.mkdir(parents=True, exist_ok=True)
     if pack.steps:
         write_steps(list(pack.steps), out_dir)
-    restore(pack, out_dir, pack.experiment, Campaign(pack.experiment, out_dir).storage)
+    restore(pack, out_dir, pack.experiment, RecordedExperiment(pack.experiment, out_dir).storage)
     lock_experiment(pack.experiment, out_dir)
 
 
-def _unpacked(pack: Pack) -> Campaign:
-    """Open the campaign of a pack in a temporary folder; its studies are in memory."""
+def _unpacked(pack: Pack) -> RecordedExperiment:
+    """Open the experiment of a pack in a temporary folder; its studies are in memory."""
     folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="reality_check_")))
     if pack.steps:
         write_steps(list(pack.steps), folder)
-    campaign = Campaign(pack.experiment, folder, only_reads=True)
-    restore(pack, folder, pack.experiment, campaign.storage)
-    return campaign
+    recorded = RecordedExperiment(pack.experiment, folder, only_reads=True)
+    restore(pack, folder, pack.experiment, recorded.storage)
+    return recorded

@@ -12,7 +12,7 @@ from reality_check.config.metrics import metric_of
 from reality_check.config.schema import Experiment
 from reality_check.registry.joining import check_growth, check_joinable, joined_code
 from reality_check.registry.pack import Pack, read_pack
-from reality_check.studies.growth import Step
+from reality_check.studies.plan import Step
 from reality_check.utils.errors import UsageError
 
 

@@ -1,4 +1,4 @@
-"""Collect the records of a campaign into the plain data that the report shows."""
+"""Collect the records of an experiment into the plain data that the report shows."""
 
 from __future__ import annotations
 
@@ -26,38 +26,39 @@ from reality_check.results import (
     ResultRow,
     TrialRecord,
 )
-from reality_check.studies.campaign import Campaign, Retrained
 from reality_check.studies.growth import read_steps
 from reality_check.studies.importance import parameter_importance
 from reality_check.studies.output_folder import gallery_path, query_scores_path
-from reality_check.studies.study import Studies, Study
+from reality_check.studies.plan import Retrained, States, Studies, StudyKey, StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.environment import split_versions
 
 #: Suffix of a report's title by the classes that epochs are selected on.
 _TITLE_SUFFIX = {"test": " (epochs selected on the test classes)"}
 
 
-def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
+def collect(recorded: RecordedExperiment, importance: bool = True) -> ExperimentResults:
     """Return everything recorded so far; the experiment need not be finished.
 
     Args:
-        campaign: campaign whose records are read.
+        recorded: the experiment whose records are read.
         importance: whether to compute the importance of parameters, which takes most of the time.
     """
-    experiment = campaign.experiment
-    stages = campaign.studies()
-    methods = tuple(_method(campaign, method, stages, importance) for method in experiment.methods)
+    experiment = recorded.experiment
+    states = recorded.states()
+    stages = states.begun()
+    methods = tuple(_method(recorded, method, states, importance) for method in experiment.methods)
     rows = tuple(
         row
         for method in methods
         for stage in STAGES[1:]
-        for row in _rows(experiment, method, stage, stages.get((method.name, stage, 0)))
+        for row in _rows(experiment, method, stage, stages.get(StudyKey(method.name, stage, 0)))
     )
     protocol = experiment.protocol
-    finished = campaign.is_complete()
-    environment, data = _environment(campaign, stages), campaign.attribute("data") or {}
+    finished = states.is_complete()
+    environment, data = _environment(recorded, stages), recorded.attribute("data") or {}
     gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
-    parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
+    parallel, steps = _parallel_methods(stages), read_steps(recorded.out_dir)
     return ExperimentResults(
         name=experiment.name + _TITLE_SUFFIX.get(protocol.selects_on, ""),
         protocol=protocol.name,
@@ -65,7 +66,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         finished=finished,
         methods=methods,
         rows=rows,
-        baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
+        baselines=tuple(_baseline_rows(experiment, stages.get(StudyKey("", Stage.BASELINES, 0)))),
         deviations=(
             *find_deviations(
                 experiment, methods, finished, parallel, steps, data.get("copies", "")
@@ -75,7 +76,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         facts=tuple(run_facts(experiment, data, environment, *gpus)),
         config=experiment.plain(),
         queries=read_query_scores(
-            campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
+            recorded.out_dir, functools.partial(query_scores_path, recorded.out_dir), _by_run(rows)
         ),
         costs=costs(stages),
         versions=split_versions(environment.get("versions", "")),
@@ -91,17 +92,17 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
     return metrics
 
 
-def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
+def _environment(recorded: RecordedExperiment, stages: Studies) -> dict[str, Any]:
     """Return the environment of the worker that opened the first study."""
-    experiment = campaign.experiment
+    experiment = recorded.experiment
     first = next(method for method in experiment.methods if method.starts_from is None)
-    study = stages.get((first.name, experiment.protocol.stages[0], 0))
-    return {} if study is None else study.about()
+    study = stages.get(StudyKey(first.name, experiment.protocol.stages[0], 0))
+    return {} if study is None else dict(study.about)
 
 
 def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
     """Return the number of attempts for each value of a trial's attribute, such as ``gpu``."""
-    trials = (trial for study in stages.values() for trial in study.trials())
+    trials = (trial for study in stages.values() for trial in study.attempts)
     values = (getattr(trial, attribute) for trial in trials)
     return Counter(value for value in values if value is not None)
 
@@ -110,13 +111,13 @@ def _parallel_methods(stages: Studies) -> list[str]:
     """Return the methods whose sampler drew a trial while another trial was running."""
     parallel = []
     for (method, stage, _), study in stages.items():
-        about = study.about()
+        about = study.about
         if stage is not Stage.SEARCH or about["sampler"] in INDEPENDENT:
             continue
         startup_trials = about["sampler_arguments"].get("n_startup_trials", 0)
         spans = [
             (trial.started, trial.ended, index >= startup_trials)
-            for index, trial in study.complete().items()
+            for index, trial in study.complete.items()
             if trial.started is not None and trial.ended is not None
         ]
         pairs = itertools.permutations(spans, 2)
@@ -125,14 +126,18 @@ def _parallel_methods(stages: Studies) -> list[str]:
     return parallel
 
 
-def _method(campaign: Campaign, method: Method, stages: Studies, importance: bool) -> MethodResults:
-    protocol = campaign.experiment.protocol
-    gallery = gallery_path(campaign.out_dir, method.name) if protocol.gallery else None
+def _method(
+    recorded: RecordedExperiment, method: Method, states: States, importance: bool
+) -> MethodResults:
+    protocol, stages = recorded.experiment.protocol, states.begun()
+    gallery = gallery_path(recorded.out_dir, method.name) if protocol.gallery else None
     searches = [
-        stages.get((method.name, Stage.SEARCH, number)) for number in range(campaign.searches)
+        stages.get(StudyKey(method.name, Stage.SEARCH, number))
+        for number in range(protocol.search.repeats)
     ]
-    searched = all(study is not None and study.is_complete() for study in searches)
-    plan = campaign.retrained(method) if searched else []
+    after_search = next(stage for stage in protocol.stages if stage is not Stage.SEARCH)
+    retraining = states.get(StudyKey(method.name, after_search))
+    plan = () if retraining is None else retraining.retrained
     search = tuple(
         dataclasses.replace(record, search=number)
         for number, study in enumerate(searches)
@@ -153,8 +158,8 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
-        trained_parameters=(campaign.attribute("parameters") or {}).get(method.name),
-        columns=read_columns(campaign.out_dir, method.name, campaign.experiment.report.columns),
+        trained_parameters=(recorded.attribute("parameters") or {}).get(method.name),
+        columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),
     )
 
 
@@ -162,7 +167,7 @@ def _retrainings(
     method: str, stage: Stage, plan: Sequence[Retrained], stages: Studies
 ) -> tuple[TrialRecord, ...]:
     """Return the records of reproductions or final runs, each with the trial that it retrains."""
-    records = _records(method, stage, stages.get((method, stage, 0)))
+    records = _records(method, stage, stages.get(StudyKey(method, stage, 0)))
     if not plan:
         return records
     return tuple(
@@ -172,13 +177,15 @@ def _retrainings(
     )
 
 
-def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecord, ...]:
+def _records(method: str, stage: Stage, study: StudyState | None) -> tuple[TrialRecord, ...]:
     """Return a record of each started trial: of its complete attempt, or else of the latest."""
     if study is None:
         return ()
-    trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
+    trials = [trial for trial in study.attempts if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
-    latest = {t.trial_index: t for t in trials if t.trial_index is not None} | study.complete()
+    latest = {t.trial_index: t for t in trials if t.trial_index is not None}
+    latest.update(study.complete)
+    given = study.given
     sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
     worst = min(sound, default=0.0)  # of a diverged trial where the user's metric selects
     return tuple(
@@ -188,7 +195,7 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
             trial_index=index,
             state=trial.state,
             value=worst if trial.value == DIVERGED else trial.value,
-            params=study.params_of(index) or dict(trial.params),
+            params=dict((given and given[index]) or trial.params),
             fold_values=tuple(trial.fold_values),
             fold_epochs=tuple(trial.fold_epochs),
             cut_short=tuple(map(tuple, trial.cut_short)),
@@ -204,7 +211,7 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
 
 
 def _rows(
-    experiment: Experiment, method: MethodResults, stage: Stage, study: Study | None
+    experiment: Experiment, method: MethodResults, stage: Stage, study: StudyState | None
 ) -> list[ResultRow]:
     """Return the scores of complete reproductions; a diverged one has zeros in all categories."""
     if study is None:
@@ -222,7 +229,7 @@ def _rows(
             records[index].search if searched else None,
             records[index].retrained,
         )
-        for index, trial in study.complete().items()
+        for index, trial in study.complete.items()
         for category, metrics in (trial.scores or _zero_scores(experiment, method, stage)).items()
         if category in experiment.protocol.categories
         for metric, value in metrics.items()
@@ -245,8 +252,8 @@ def _zero_scores(
     return {category: dict.fromkeys((*names, *others), 0.0) for category in categories}
 
 
-def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRow]:
-    complete = {} if study is None else study.complete()
+def _baseline_rows(experiment: Experiment, study: StudyState | None) -> list[ResultRow]:
+    complete = {} if study is None else study.complete
     return [
         ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)
         for trial_index, trial in complete.items()
@@ -263,7 +270,7 @@ def costs(stages: Studies) -> tuple[Cost, ...]:
     """
     hours: dict[tuple[str, str, str], list[float]] = {}
     for (method, stage, _), study in stages.items():
-        for trial in study.trials():
+        for trial in study.attempts:
             if trial.hours:
                 hours.setdefault((method, stage, trial.device_kind), []).append(trial.hours)
     return tuple(Cost(*key, len(spent), sum(spent)) for key, spent in hours.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +17,7 @@ from reality_check.config.schema import Experiment
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
 from reality_check.report.wording import counts_text
 from reality_check.results import Deviation, MethodResults
-from reality_check.studies.growth import Step
+from reality_check.studies.plan import Step, make_plan
 from reality_check.utils.config_files import configs_root, shipped_files
 
 #: Parts of the protocol ``as_published`` that each paper decides for itself.
@@ -91,14 +91,12 @@ def together(deviations: Iterable[Deviation]) -> list[Deviation]:
 def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
-    protocol = experiment.protocol
-    planned = dict.fromkeys(protocol.stages, protocol.runs)
+    planned: dict[str, Counter[Stage]] = defaultdict(Counter)
+    for study in make_plan(experiment):
+        planned[study.key.method][study.key.stage] += study.num_trials
     for method in methods if not finished else ():
-        if Stage.SEARCH in planned:
-            trials = experiment.trials_of(experiment.method(method.name))
-            planned[Stage.SEARCH] = trials * protocol.search.repeats
         missing = []
-        for stage, count in planned.items():
+        for stage, count in planned[method.name].items():
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")

@@ -17,24 +17,26 @@ from typing import Any
 from reality_check.config.classes import find_class, source_fingerprint
 from reality_check.config.described import Description, description_of
 from reality_check.results import ColumnValue, ExperimentResults, MethodRecords
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError, reason
 from reality_check.utils.files import atomic_write
 
 
 def compute_columns(
-    campaign: Campaign, collect: Callable[[], ExperimentResults], log: Callable[[str], None]
+    recorded: RecordedExperiment,
+    collect: Callable[[], ExperimentResults],
+    log: Callable[[str], None],
 ) -> None:
     """Compute and store the user's columns of each method that is trained in this run.
 
     If a function fails, its cell stays empty, and the reason is stored.
 
     Args:
-        campaign: campaign whose work is done.
+        recorded: the experiment, whose work is done.
         collect: returns the results; called only if there are such columns.
         log: called with a sentence about each cell that is empty because its function failed.
     """
-    experiment = campaign.experiment
+    experiment = recorded.experiment
     if not experiment.report.columns:
         return
     results = collect()
@@ -43,14 +45,14 @@ def compute_columns(
             next(record for record in results.methods if record.name == method.name),
             tuple(row for row in results.rows if row.method == method.name),
             tuple(cost for cost in results.costs if cost.method == method.name),
-            campaign.out_dir,
+            recorded.out_dir,
         )
         values = [_column_value(name, records) for name in experiment.report.columns]
         for value in values:
             if value.problem:
                 log(f"The column {value.name} of {method.name} is empty: {value.problem}.")
         content = json.dumps([dataclasses.asdict(value) for value in values], indent=1)
-        atomic_write(_path(campaign.out_dir, method.name), content + "\n")
+        atomic_write(_path(recorded.out_dir, method.name), content + "\n")
 
 
 def read_columns(out_dir: Path, method: str, names: Sequence[str]) -> tuple[ColumnValue, ...]:

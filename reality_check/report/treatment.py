@@ -12,8 +12,8 @@ from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.report.wording import counts_text, listed
 from reality_check.results import Deviation, MethodResults
-from reality_check.studies.growth import Step, describe_changes
-from reality_check.studies.study import Studies, Study
+from reality_check.studies.growth import describe_changes
+from reality_check.studies.plan import Step, Studies, StudyState
 from reality_check.utils.environment import split_versions
 
 #: The protocol of experiments that repeat a paper's table.
@@ -147,7 +147,7 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
 def _software(stages: Studies) -> Iterator[Deviation]:
     """Yield deviations on packages, machines and devices that differ between methods."""
     used: dict[str, dict[str, list[str]]] = {}
-    first: dict[str, Study] = {}
+    first: dict[str, StudyState] = {}
     for (method, _, _), study in stages.items():
         first.setdefault(method, study)
     first.pop("", None)
@@ -163,10 +163,10 @@ def _software(stages: Studies) -> Iterator[Deviation]:
             yield Deviation("versions", text, kind == "optuna")
 
 
-def _software_of(study: Study) -> dict[str, str]:
+def _software_of(study: StudyState) -> dict[str, str]:
     """Return the versions of packages, the machine and the devices that a study ran with."""
-    about = study.about()
-    trials = study.complete().values()
+    about = study.about
+    trials = study.complete.values()
     devices = {trial.gpu or trial.device_kind for trial in trials}
     versions = split_versions(about.get("versions", ""))
     if about.get("sampler") in INDEPENDENT:

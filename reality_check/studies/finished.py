@@ -10,8 +10,9 @@ from typing import Any
 
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
-from reality_check.studies.campaign import Campaign, StageWork
-from reality_check.studies.trial import StoredTrial, best_trial
+from reality_check.studies.plan import StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.studies.stored_trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
 #: The name of a trial of each stage.
@@ -83,33 +84,31 @@ def _percent(value: float) -> str:
 class Watch:
     """Finds the trials and stages that were finished since the last call."""
 
-    def __init__(self, campaign: Campaign) -> None:
-        self._campaign = campaign
+    def __init__(self, recorded: RecordedExperiment) -> None:
+        self._recorded = recorded
         self._known: set[tuple[str, Stage, int, int | None]] = set()
 
     def news(self) -> Iterator[Finished]:
         """Yield what was finished since the last call, in order; the first time, everything."""
-        for work in self._campaign.ready_stages():
-            complete = sorted(
-                work.study.complete().items(), key=lambda item: _completion_key(item[1])
-            )
+        for study in self._recorded.states().ready():
+            complete = sorted(study.complete.items(), key=lambda item: _completion_key(item[1]))
             for index, _ in complete:
-                if self._is_new(work, index):
-                    yield finished(work, index, self._campaign.experiment.protocol)
-            if work.study.is_complete() and self._is_new(work, None):
-                yield finished(work, None, self._campaign.experiment.protocol)
+                if self._is_new(study, index):
+                    yield finished(study, index, self._recorded.experiment.protocol)
+            if study.is_complete and self._is_new(study, None):
+                yield finished(study, None, self._recorded.experiment.protocol)
 
-    def _is_new(self, work: StageWork, index: int | None) -> bool:
-        key = (work.method, work.stage, work.search, index)
+    def _is_new(self, study: StudyState, index: int | None) -> bool:
+        key = (study.method, study.stage, study.search, index)
         is_new = key not in self._known
         self._known.add(key)
         return is_new
 
 
-def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished:
+def finished(study: StudyState, index: int | None, protocol: Protocol) -> Finished:
     """Describe a complete trial of a stage, or the stage if ``index`` is ``None``."""
-    complete = work.study.complete()
-    has_value = work.stage is not Stage.BASELINES
+    complete = study.complete
+    has_value = study.stage is not Stage.BASELINES
     value = diverged = None
     trials = list(complete.values())
     if index is not None:
@@ -124,17 +123,17 @@ def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished
         trials = [latest]
     best = best_trial(complete) if has_value else None
     return Finished(
-        work.method,
-        work.stage,
-        work.search,
+        study.method,
+        study.stage,
+        study.search,
         index,
         value,
         diverged,
         sum(trial.seconds or 0.0 for trial in trials),
         None if best is None else best.value,
         len(complete),
-        work.study.num_trials,
-        protocol.objective(work.stage),
+        study.num_trials,
+        protocol.objective(study.stage),
     )
 
 

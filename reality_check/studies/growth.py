@@ -11,7 +11,7 @@ import copy
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from reality_check.config.differences import value_at
 from reality_check.config.overrides import set_value
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.studies.plan import Step
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 
@@ -36,26 +37,6 @@ DRAWING = {*NUMBERS[:3], "methods"}
 LISTS = ("protocol.final_metrics", "controls")
 _STARTUP = "protocol.search.startup_trials"
 _WEIGHTS = "pretrained weights"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One growth of an experiment.
-
-    Attributes:
-        time: the time of the step, in seconds since 1970.
-        changes: the values before and after by key; for methods, lists of their names.
-        settings: the number of trials per method that were retrained before.
-        reproductions: the number of reproductions of each of them before.
-        done: the number of trials that were complete, by method and stage; their results could be
-            known when the step was taken.
-    """
-
-    time: float
-    changes: dict[str, list[Any]]
-    settings: int
-    reproductions: int
-    done: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def read_steps(out_dir: Path) -> list[Step]:
@@ -86,20 +67,6 @@ def write_steps(steps: list[Step], out_dir: Path) -> None:
 
 def _steps_file(out_dir: Path) -> Path:
     return own_path(out_dir, "steps.json")
-
-
-def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
-    """Return, for each reproduction, which of the retrained trials it repeats, and its repetition.
-
-    A reproduction keeps its position in this list when others are added.
-    """
-    protocol = experiment.protocol
-    sizes = [(step.settings, step.reproductions) for step in steps]
-    order: dict[tuple[int, int], None] = {}
-    for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
-        pairs = ((setting, time) for setting in range(settings) for time in range(reproductions))
-        order.update(dict.fromkeys(pairs))
-    return list(order)
 
 
 def without_growth(

@@ -15,6 +15,7 @@ from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import dump_yaml, read_yaml
 from reality_check.studies.growth import without_growth
+from reality_check.studies.plan import stage_name
 from reality_check.studies.storage import same_database
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
@@ -31,11 +32,6 @@ _REMEDY = (
     "give the values that the folder was made with; only trials, searches, reproductions, final "
     "metrics and methods may be more than there."
 )
-
-
-def stage_name(stage: Stage, search: int = 0) -> str:
-    """Return the name of a stage in folders and studies; searches after the first have a number."""
-    return stage.value if search == 0 else f"{stage}_{search}"
 
 
 def trial_folder(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +12,12 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config import load_experiment
-from reality_check.config.metrics import STAGES, Stage
-from reality_check.studies.campaign import Campaign
+from reality_check.config.metrics import Stage
 from reality_check.studies.finished import TRIAL_NAMES
 from reality_check.studies.output_folder import check_folder
-from reality_check.studies.study import Studies, Study
-from reality_check.studies.trial import StoredTrial, complete_by_index
+from reality_check.studies.plan import BASELINES, PlannedStudy, States, StudyKey, StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.studies.stored_trial import StoredTrial
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
@@ -58,40 +57,27 @@ class Row:
     mean_seconds: float | None
 
 
-def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
-    """Return the progress of every stage of every method.
-
-    Args:
-        campaign: the campaign of the experiment.
-        begun: its studies; ``None`` to open them from the storage.
-    """
-    begun = campaign.studies() if begun is None else begun
-    protocol = campaign.experiment.protocol
+def stage_rows(states: States) -> list[Row]:
+    """Return the progress of every stage of every method, by method."""
+    first = {study.key.method: None for study in states.plan if study.key != BASELINES}
     rows = []
-    for method in campaign.experiment.methods:
-        stages = campaign.stages_of(method)
-        trials = campaign.experiment.trials_of(method)
-        for stage in (stage for stage in STAGES if stage in stages):
-            wanted = trials if stage is Stage.SEARCH else protocol.runs
-            for search in campaign.searches_of(stage):
-                study = begun.get((method.name, stage, search))
-                rows.append(_stage_row(method.name, stage, search, wanted, study))
+    for method in first:
+        for study in states.plan:
+            state = states.get(study.key)
+            if study.key.method == method and (state is None or state.num_trials):
+                rows.append(_stage_row(study, state))
     return rows
 
 
-def _stage_row(method: str, stage: Stage, search: int, num_trials: int, study: Study | None) -> Row:
-    if study is None:
-        return Row(method, stage, search, 0, num_trials, None, None)
-    complete = study.complete()
-    seconds = [trial.seconds for trial in complete.values() if trial.seconds is not None]
-    best = study.best()
+def _stage_row(planned: PlannedStudy, state: StudyState | None) -> Row:
+    if state is None:
+        return Row(*planned.key, 0, planned.num_trials, None, None)
+    seconds = [trial.seconds for trial in state.complete.values() if trial.seconds is not None]
     return Row(
-        method,
-        stage,
-        search,
-        len(complete),
-        study.num_trials,
-        None if best is None else best.value,
+        *planned.key,
+        len(state.complete),
+        state.num_trials,
+        None if state.best is None else state.best.value,
         fmean(seconds) if seconds else None,
     )
 
@@ -136,37 +122,36 @@ def find_folder(given: str | Path) -> Path:
     return by_name
 
 
-def status(campaign: Campaign) -> dict[str, Any]:
+def status(recorded: RecordedExperiment) -> dict[str, Any]:
     """Return the state of an experiment; docs/status.md lists the keys."""
-    reported = {_worker_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
-    studies = campaign.studies()
-    # Each study is read only once, since reading takes most of the time of the command.
-    attempts = {key: study.trials() for key, study in studies.items()}
-    failures = {key: failure for key, study in studies.items() if (failure := study.failure())}
-    rows = stage_rows(campaign, studies)
+    reported = {_worker_key(state["worker"]): state for state in worker_states(recorded.out_dir)}
+    states = recorded.states()  # a study is read only once, which takes most of the time
+    begun = states.begun()
+    failures = {key: failure for key, study in begun.items() if (failure := study.failure)}
+    rows = stage_rows(states)
     stages = [
         {
             **asdict(row),
-            "failure": failures.get((row.method, row.stage, row.search), {}).get("message"),
-            **_count_attempts(attempts.get((row.method, row.stage, row.search), []), row.wanted),
+            "failure": failures.get(StudyKey(row.method, row.stage, row.search), {}).get("message"),
+            **_count_attempts(begun.get(StudyKey(row.method, row.stage, row.search))),
         }
         for row in rows
     ]
     running = [
-        _describe_running(campaign, key, trial, reported)
-        for key, trials in attempts.items()
-        for trial in trials
+        _describe_running(recorded, key, trial, reported)
+        for key, study in begun.items()
+        for trial in study.attempts
         if trial.state == "running" and not trial.duplicate
     ]
-    running += [_describe_idle_worker(campaign, state) for state in reported.values()]
+    running += [_describe_idle_worker(recorded, state) for state in reported.values()]
     working = sum(entry["alive"] is not False for entry in running)
-    complete = campaign.is_complete()
+    complete = states.is_complete()
     return {
-        "experiment": campaign.experiment.name,
-        "folder": str(campaign.out_dir),
+        "experiment": recorded.experiment.name,
+        "folder": str(recorded.out_dir),
         "state": _overall_state(complete, bool(failures), working),
         "seconds_left": None if complete else seconds_left(rows, working or 1),
-        "hours": _hours_by_device(itertools.chain.from_iterable(attempts.values())),
+        "hours": _hours_by_device(trial for study in begun.values() for trial in study.attempts),
         "failures": [
             {"method": method, "stage": stage, "search": search, "reason": failure["message"]}
             for (method, stage, search), failure in failures.items()
@@ -186,13 +171,14 @@ def _worker_key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
     return worker["host"], worker.get("namespace"), worker["pid"]
 
 
-def _count_attempts(trials: Sequence[StoredTrial], num_trials: int) -> dict[str, Any]:
+def _count_attempts(study: StudyState | None) -> dict[str, Any]:
     """Return a stage's attempts that diverged, failed, or lost their worker, for its status."""
+    trials = () if study is None else study.attempts
     failed = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
     lost = [trial for trial in failed if trial.was_abandoned]
     lost_indices = {trial.trial_index for trial in lost}
     retried = {trial.trial_index for trial in trials if trial not in failed} & lost_indices
-    complete = complete_by_index(trials, num_trials).values()
+    complete = () if study is None else study.complete.values()
     return {
         "diverged": sum(trial.diverged is not None for trial in complete),
         "failed": [
@@ -206,8 +192,8 @@ def _count_attempts(trials: Sequence[StoredTrial], num_trials: int) -> dict[str,
 
 
 def _describe_running(
-    campaign: Campaign,
-    key: tuple[str, Stage, int],
+    recorded: RecordedExperiment,
+    key: StudyKey,
     trial: StoredTrial,
     reported: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
@@ -220,7 +206,7 @@ def _describe_running(
         if tuple(state.get(name) for name in keys) != (method, stage, search, trial_index):
             # The report is about another trial, so only the facts about the worker apply.
             state = {name: state.get(name) for name in ("number", "device", "time")}
-    entry = _describe_worker(campaign, worker, state)
+    entry = _describe_worker(recorded, worker, state)
     entry["device"] = entry["device"] or trial.device
     if entry["since"] is None and trial.started is not None:
         entry["since"] = trial.started.timestamp()
@@ -228,18 +214,18 @@ def _describe_running(
     return {**about, **entry}
 
 
-def _describe_idle_worker(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
+def _describe_idle_worker(recorded: RecordedExperiment, state: dict[str, Any]) -> dict[str, Any]:
     """Describe a worker that waits, starts or ends, so that it has no running trial."""
     about = {key: state.get(key) for key in ("method", "search", "trial_index")}
     stage = state["doing"] if state.get("method") is not None else None
-    return {**about, "stage": stage, **_describe_worker(campaign, state["worker"], state)}
+    return {**about, "stage": stage, **_describe_worker(recorded, state["worker"], state)}
 
 
 def _describe_worker(
-    campaign: Campaign, worker: Mapping[str, Any] | None, state: dict[str, Any]
+    recorded: RecordedExperiment, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
-    log = campaign.out_dir / "logs" / f"worker_{state.get('number')}.log"
+    log = recorded.out_dir / "logs" / f"worker_{state.get('number')}.log"
     return {
         "host": None if worker is None else worker["host"].partition("/")[0],
         "pid": None if worker is None else worker["pid"],
@@ -248,7 +234,7 @@ def _describe_worker(
         "since": state.get("since"),
         "doing": state.get("doing"),
         "fold": state.get("fold"),
-        "folds": campaign.experiment.protocol.split.folds,
+        "folds": recorded.experiment.protocol.split.folds,
         "epoch": state.get("epoch"),
         "max_epochs": state.get("max_epochs"),
         "last_word": state.get("time"),

@@ -25,25 +25,21 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
-from reality_check.config.metrics import Stage
-from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
 from reality_check.studies.storage import holds_study
+from reality_check.studies.stored_trial import StoredTrial, complete_by_index, mark_superseded
 from reality_check.studies.trial import (
-    StoredTrial,
     TrialContext,
     Work,
-    best_trial,
-    complete_by_index,
-    ranked_trials,
+    read_trial,
     record_error,
     set_attributes,
     was_taken_away,
 )
-from reality_check.utils.environment import describe_environment, split_versions
-from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.environment import describe_environment
+from reality_check.utils.errors import WorkFailed
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.lease import HeartbeatMonitor, Lease
 from reality_check.utils.processes import is_alive, this_process
@@ -111,7 +107,6 @@ class Study:
         self._plan = plan
         self._storage = storage
         self._unsigned = HeartbeatMonitor()
-        self._complete: dict[int, StoredTrial] = {}
         self._lost_race = 0  # number of this worker's last attempt, if another had its index
         self._made_of = json.loads(json.dumps(plan.made_of))  # in the form that the storage returns
         if not holds_study(storage, name):  # creating it is a write, which may have to wait
@@ -157,56 +152,23 @@ class Study:
         """Return data stored by :meth:`set_attribute`, or ``None`` if there is none."""
         return self.study.user_attrs.get(key)
 
-    def about(self) -> dict[str, Any]:
-        """Return what was recorded at first: sampler, arguments, search space and versions."""
-        return dict(self.attribute("about"))
-
-    def check_version(self) -> None:
-        """Make sure that a search with a model uses the version of Optuna with which it began.
-
-        Raises:
-            UsageError: another version is installed, which would draw different trials.
-        """
-        about = self.about()
-        began = split_versions(about["versions"]).get("optuna")
-        if about["sampler"] not in INDEPENDENT and began != optuna.__version__:
-            raise UsageError(
-                f"{self.name} began with Optuna {began}, but {optuna.__version__} is installed, "
-                f"whose sampler {about['sampler']} draws other trials from the same seed: write "
-                f"pip install optuna=={began}, or start a new run with another --out."
-            )
-
-    def trials(self) -> list[StoredTrial]:
+    def trials(self) -> tuple[StoredTrial, ...]:
         """Return all attempts in the order of their numbers."""
-        trials = self.study.get_trials(deepcopy=False)
-        return [StoredTrial.of(trial, self._made_of) for trial in trials]
+        trials = map(read_trial, self.study.get_trials(deepcopy=False))
+        return mark_superseded(trials, self._made_of)
 
     def complete(self) -> dict[int, StoredTrial]:
-        """Return the complete attempts by trial index; cached once all trials are complete."""
-        if len(self._complete) < self.num_trials:
-            self._complete = complete_by_index(self.trials(), self.num_trials)
-        return dict(self._complete)
+        """Return the complete attempts by trial index."""
+        return complete_by_index(self.trials(), self.num_trials)
 
     def is_complete(self) -> bool:
         """Whether every trial has a complete attempt."""
         return len(self.complete()) == self.num_trials
 
-    def best(self) -> StoredTrial | None:
-        """Return the best complete trial, or ``None`` if all diverged or none is complete."""
-        return best_trial(self.complete())
-
-    def ranked(self) -> list[StoredTrial]:
-        """Return the complete trials that did not diverge, best first (:func:`ranked_trials`)."""
-        return ranked_trials(self.complete())
-
-    def failure(self) -> dict[str, Any] | None:
-        """Return the recorded exception that stopped the study, or ``None``."""
-        return self.attribute("failure")
-
     def clear_failures(self) -> None:
         """Forget failures and lost workers, since the user runs the command again."""
         trials = self.trials()
-        if self.failure() is not None:
+        if self.attribute("failure") is not None:
             self.set_attribute("failure", None)
         if any(trial.state == "failed" for trial in trials):
             self.set_attribute("forgiven", len(trials))
@@ -273,7 +235,7 @@ class Study:
         set_attributes(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
-    def release_lost(self) -> list[StoredTrial]:
+    def release_lost(self) -> tuple[StoredTrial, ...]:
         """Fail the running trials of lost workers to free their indices; return all attempts."""
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
@@ -410,7 +372,3 @@ class Study:
         except Exception as error:
             if not was_taken_away(error):
                 raise
-
-
-#: The open studies, by method, stage and number of the search.
-Studies = Mapping[tuple[str, Stage, int], Study]

@@ -10,10 +10,11 @@ from typing import Any
 
 from reality_check.config.described import Description
 from reality_check.config.metrics import metric_of
-from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import fold_folder
+from reality_check.studies.plan import StudyState
 from reality_check.studies.progress import trial_name
-from reality_check.studies.trial import StoredTrial
+from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.studies.stored_trial import StoredTrial
 
 #: A row of a curve: ``epoch``, ``loss`` and the metrics of the validation classes, by their titles.
 Row = Mapping[str, float]
@@ -45,40 +46,42 @@ class TrackedTrial:
     seconds: float
 
 
-def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
+def tracked(recorded: RecordedExperiment, study: StudyState, index: int) -> TrackedTrial:
     """Return a complete trial of a stage, with the curves of its folder."""
-    trial = work.study.complete()[index]
+    trial = study.complete[index]
     return TrackedTrial(
-        method=work.method or "without training",
-        stage=work.stage.value,
-        name=trial_name(work.stage, {"trial_index": index, "search": work.search}),
+        method=study.method or "without training",
+        stage=study.stage.value,
+        name=trial_name(study.stage, {"trial_index": index, "search": study.search}),
         params=trial.params,
-        values=dict(_values(campaign, work, trial)),
+        values=dict(_values(recorded, study, trial)),
         diverged=trial.diverged,
         curves=tuple(
-            tuple(_curve(folder / "records", campaign.experiment.protocol.described))
-            for folder in _fold_folders(campaign.out_dir, work, index)
+            tuple(_curve(folder / "records", recorded.experiment.protocol.described))
+            for folder in _fold_folders(recorded.out_dir, study, index)
         ),
         seconds=trial.seconds or 0.0,
     )
 
 
-def _values(campaign: Campaign, work: StageWork, trial: StoredTrial) -> Iterator[tuple[str, float]]:
+def _values(
+    recorded: RecordedExperiment, study: StudyState, trial: StoredTrial
+) -> Iterator[tuple[str, float]]:
     if trial.diverged is not None:
         return
     if trial.value is not None:
-        yield campaign.experiment.protocol.objective(work.stage), trial.value
+        yield recorded.experiment.protocol.objective(study.stage), trial.value
     for category, metrics in (trial.scores or {}).items():
         for metric, value in metrics.items():
             if not metric.endswith(_OTHER_GEOMETRIES):
-                title = metric_of(metric, campaign.experiment.protocol.described).title
+                title = metric_of(metric, recorded.experiment.protocol.described).title
                 yield f"test {title} ({category})", value
 
 
-def _fold_folders(out_dir: Path, work: StageWork, index: int) -> Iterator[Path]:
+def _fold_folders(out_dir: Path, study: StudyState, index: int) -> Iterator[Path]:
     fold = 0
-    where = (out_dir, work.method, work.stage, index)
-    while work.method and (folder := fold_folder(*where, fold, work.search)).is_dir():
+    where = (out_dir, study.method, study.stage, index)
+    while study.method and (folder := fold_folder(*where, fold, study.search)).is_dir():
         yield folder
         fold += 1
 

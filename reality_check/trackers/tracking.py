@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from reality_check.config.plugins import find_plugin, plugins
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.recorded_experiment import RecordedExperiment, study_name
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.utils.errors import UsageError
 from reality_check.utils.own_names import own_path
@@ -72,25 +72,26 @@ class Tracking:
         self.sent = dict.fromkeys(names, 0)
         self.problems: dict[str, str] = {}
 
-    def __call__(self, campaign: Campaign) -> None:
+    def __call__(self, recorded: RecordedExperiment) -> None:
         """Send new trials, unless the last poll was only seconds ago."""
         if self._factories and time.monotonic() - self._polled >= _POLL_SECONDS:
             with contextlib.suppress(Exception):  # a busy storage, say
-                self._send(campaign)
+                self._send(recorded)
             self._polled = time.monotonic()
 
-    def finish(self, campaign: Campaign) -> None:
+    def finish(self, recorded: RecordedExperiment) -> None:
         """Send the remaining trials, also to trackers that failed before; then close all."""
         self.problems.clear()
-        self._send(campaign)
+        self._send(recorded)
         for name, tracker in self._trackers.items():
             self._attempt(name, tracker.close)
 
-    def _send(self, campaign: Campaign) -> None:
-        for work in campaign.ready_stages() if self._factories else ():
-            for index, trial in sorted(work.study.complete().items()):
-                attempt = f"{work.study.name} {index} {trial.number}"
-                read = functools.cache(functools.partial(tracked, campaign, work, index))
+    def _send(self, recorded: RecordedExperiment) -> None:
+        for study in recorded.states().ready() if self._factories else ():
+            for index, trial in sorted(study.complete.items()):
+                name = study_name(recorded.experiment, study.planned.key.name)
+                attempt = f"{name} {index} {trial.number}"
+                read = functools.cache(functools.partial(tracked, recorded, study, index))
                 left = [
                     name for name, seen in self._received.items() if attempt not in seen.attempts
                 ]

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reality_check.studies.campaign import Campaign
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
 from reality_check.launch.prepare import prepare
 from reality_check.studies import storage as storages
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import exclusive, load_locked
 from reality_check.studies.storage import sole_worker
 from reality_check.studies.study import Study

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from reality_check.studies.campaign import Campaign
+
 from reality_check.config import Experiment
 from reality_check.data import ImageSet
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.studies.campaign import Campaign
 from reality_check.training.prepared_experiment import PreparedExperiment
 
 

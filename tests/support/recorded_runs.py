@@ -8,13 +8,13 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from reality_check.studies.campaign import Campaign, StageWork
 
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import CATEGORIES, METRICS, Stage
 from reality_check.evaluation.query_scores import QUERIES_FILE, packed, write_query_scores
 from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import lock_experiment, query_scores_path
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.seeds import derive

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from reality_check.studies.campaign import Campaign
 from support.command import EXPERIMENT, finish, prepare, start
 from support.pace import slowness, wait_until
 from support.preloaded import Started
 
 from reality_check.cli.main import main
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import worker_states
 

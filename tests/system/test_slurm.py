@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from reality_check.studies.campaign import Campaign
 from support.paths import DOCS
 from support.preloaded import Started
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
@@ -20,7 +21,6 @@ from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_
 from reality_check.api import load_results, run
 from reality_check.config import compose
 from reality_check.launch.prepare import prepare
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reality_check.studies.campaign import Campaign, StageWork
 from support.pace import Pace
 from support.paths import ROOT, SUPPORT
 
@@ -24,7 +25,6 @@ from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.launch.prepare import prepare
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import worker_states
 from reality_check.studies.trial import TrialContext

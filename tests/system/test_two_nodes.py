@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reality_check.studies.campaign import Campaign
 from support import slurm_jobs
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, jobs_of, scores
 
 from reality_check.api import run
 from reality_check.config import Experiment
 from reality_check.launch.parallelism import Parallelism
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reality_check.studies.campaign import Campaign
 from rich.console import Console
 from support.command import prepare
 from support.in_process import run_command, visiting
@@ -23,7 +24,6 @@ from reality_check.cli.main import main
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.models import TRUNKS
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import Row, seconds_left, stage_rows, worker_states
 from reality_check.utils.processes import this_process

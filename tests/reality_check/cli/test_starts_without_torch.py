@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from reality_check.config import Experiment, load_experiment
 from reality_check.studies.campaign import Campaign, storage_url
+
+from reality_check.config import Experiment, load_experiment
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.storage import open_storage
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reality_check.studies.campaign import Campaign
 from rich.console import Console
 
 from reality_check.cli.status_view import print_status, show
 from reality_check.config import compose
 from reality_check.studies import patient_storage
 from reality_check.studies import study as search
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked, lock_experiment
 from reality_check.studies.progress import find_folder, status
 from reality_check.studies.study import Study

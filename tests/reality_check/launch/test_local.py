@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from reality_check.studies.campaign import Campaign
 from support.preloaded import popen_worker
 from support.spares import with_popen
 
@@ -21,7 +22,6 @@ from reality_check.launch import local, worker
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.prepare import prepare
-from reality_check.studies.campaign import Campaign
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import FAILED, UNEXPLAINED, USAGE

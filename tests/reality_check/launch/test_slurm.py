@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from reality_check.studies.campaign import Campaign
 from support.slurm_jobs import experiment, jobs, jobs_of
 
 from reality_check.api import run
@@ -20,7 +21,6 @@ from reality_check.launch import slurm_queue as queue
 from reality_check.launch import worker
 from reality_check.launch.local import read_failure, write_failure
 from reality_check.launch.parallelism import Parallelism
-from reality_check.studies.campaign import Campaign
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import FAILED, STOPPED
 

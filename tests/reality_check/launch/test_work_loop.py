@@ -12,6 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from reality_check.studies.campaign import Campaign
 from support.spied import Handed, Made, experiment
 
 from pml_extensions.evaluation import class_separability
@@ -23,7 +24,6 @@ from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.models.pipeline import build_pipeline
 from reality_check.report.collect import collect
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import fold_folder, trial_folder
 from reality_check.training import trainer
 from reality_check.training.fold import FoldTask

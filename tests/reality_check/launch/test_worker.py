@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from reality_check.studies.campaign import Campaign
 from support.paths import DOCS
 
 from reality_check.config import load_experiment
@@ -20,7 +21,6 @@ from reality_check.launch import worker
 from reality_check.launch.prepare import prepare
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE

@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reality_check.studies.campaign import Campaign, final_epochs, storage_url
 from support.paths import TINY
 
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
-from reality_check.studies.campaign import Campaign, final_epochs, storage_url
 from reality_check.studies.storage import storage_file
 from reality_check.studies.study import StudyPlan
 from reality_check.utils.seeds import derive

@@ -9,13 +9,13 @@ from typing import Any
 
 import optuna
 import pytest
+from reality_check.studies.campaign import Campaign, read_campaign
 from support.recorded_runs import experiment as recorded
 from support.recorded_runs import record
 
 from reality_check.config import Experiment, compose
 from reality_check.launch.prepare import _record_growth
 from reality_check.launch.worker import work
-from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.growth import (
     describe_changes,
     read_steps,

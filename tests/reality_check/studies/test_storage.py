@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy
 from hypothesis import example, given
 from hypothesis import strategies as st
+from reality_check.studies.campaign import read_campaign, storage_url
 from sqlalchemy import URL
 from sqlalchemy.event import listen
 from support.examples import examples
@@ -22,7 +23,6 @@ from support.paths import TINY
 from reality_check.config import load_experiment
 from reality_check.launch.prepare import _resolve_for_folder
 from reality_check.launch.worker import work
-from reality_check.studies.campaign import read_campaign, storage_url
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import (

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from reality_check.studies.campaign import read_campaign
 from support.in_process import run_command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import reality_check as rc
-from reality_check.studies.campaign import read_campaign
 from reality_check.trackers.tensorboard import TensorBoardTracker
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.trackers.tracking import BUILT_IN, Tracker

@@ -1,0 +1,563 @@
+"""The plan of an experiment: its studies, and what may be worked on, as plain data.
+
+Everything here follows from the experiment, the steps in which it has grown, and the records of its
+trials. Nothing reads a storage, a folder or a network, so any part can be tested with records that
+are written by hand.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any, NamedTuple
+
+from reality_check.config.method import Method
+from reality_check.config.metrics import STAGES, Stage
+from reality_check.config.schema import Experiment
+from reality_check.config.values import Searched, parse_value
+from reality_check.studies.stored_trial import (
+    StoredTrial,
+    best_trial,
+    complete_by_index,
+    mark_superseded,
+    ranked_trials,
+)
+from reality_check.utils.seeds import derive
+
+#: Maximum number of baseline trials; more untrained networks add nothing.
+MOST_BASELINES = 10
+
+
+@dataclass(frozen=True)
+class Step:
+    """One growth of an experiment.
+
+    Attributes:
+        time: the time of the step, in seconds since 1970.
+        changes: the values before and after by key; for methods, lists of their names.
+        settings: the number of trials per method that were retrained before.
+        reproductions: the number of reproductions of each of them before.
+        done: the number of trials that were complete, by method and stage; their results could be
+            known when the step was taken.
+    """
+
+    time: float
+    changes: dict[str, list[Any]]
+    settings: int
+    reproductions: int
+    done: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+# -- the plan -------------------------------------------------------------------------------------
+
+
+class StudyKey(NamedTuple):
+    """What identifies a study of an experiment.
+
+    Attributes:
+        method: the name of the method; ``""`` for the baselines.
+        stage: the stage.
+        search: the number of the search, for that stage.
+    """
+
+    method: str
+    stage: Stage
+    search: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the study: ``contrastive/search_1`` or ``baselines``."""
+        return f"{self.method}/{stage_name(self.stage, self.search)}".removeprefix("/")
+
+
+#: The study of the untrained baselines, which belong to no method.
+BASELINES = StudyKey("", Stage.BASELINES)
+
+
+def stage_name(stage: Stage, search: int = 0) -> str:
+    """Return the name of a stage in folders and studies; searches after the first have a number."""
+    return stage.value if search == 0 else f"{stage}_{search}"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The parameters of a study's trials are drawn by a sampler.
+
+    Attributes:
+        sampler: the sampler, see :data:`reality_check.config.protocol.SAMPLERS`.
+        sampler_arguments: further arguments of the sampler.
+        startup_trials: the number of random trials before the sampler starts to model.
+        draw_seed: the seed of random draws, which is the same for all methods.
+        first: the parameters that the first trial uses instead of sampling.
+        starts_from: the search whose best trial the first trial uses, with ``first`` as the values
+            of the parameters that this search lacks.
+    """
+
+    sampler: str
+    sampler_arguments: Mapping[str, Any]
+    startup_trials: int
+    draw_seed: int
+    first: Mapping[str, Any] | None = None
+    starts_from: StudyKey | None = None
+
+
+@dataclass(frozen=True)
+class Given:
+    """The parameters of a study's trials are those of earlier trials.
+
+    Attributes:
+        retrains: the trial that each trial retrains: its search, and its rank there, counted from
+            0. Empty if nothing is searched, so that there are no parameters.
+        epochs_from: the study whose fold runs give the number of epochs of a final run, or
+            ``None`` if the retrained trials do; used if ``round_epochs_up_to`` is given.
+        round_epochs_up_to: see :class:`reality_check.config.protocol.Complete`.
+        final_metrics: the metrics that are measured in addition to those of every run.
+        from_pack: whether the trials come from a pack, so that all of them count.
+    """
+
+    retrains: Sequence[tuple[StudyKey, int]] = ()
+    epochs_from: StudyKey | None = None
+    round_epochs_up_to: int | None = None
+    final_metrics: Sequence[str] = ()
+    from_pack: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedStudy:
+    """The trials of a stage of a method, or of one of its searches.
+
+    Attributes:
+        key: what identifies the study.
+        num_trials: the number of trials; fewer if too many trials of a search diverge.
+        networks: the number of networks that each trial trains.
+        seed: the seed of the study.
+        parameters: where the parameters of its trials come from.
+        after: the studies that must be complete before a trial can start.
+    """
+
+    key: StudyKey
+    num_trials: int
+    networks: int
+    seed: int
+    parameters: Drawn | Given
+    after: Sequence[StudyKey] = ()
+
+
+def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[PlannedStudy, ...]:
+    """Return the studies of an experiment in the order in which they are worked on.
+
+    Args:
+        experiment: the experiment.
+        steps: the steps in which it has grown.
+    """
+    searches = range(experiment.protocol.search.repeats)
+    methods = experiment.methods
+    planned = {
+        Stage.SEARCH: [_search(experiment, m, number) for number in searches for m in methods],
+        Stage.REPRODUCTIONS: [_retraining(experiment, m, False, steps) for m in methods],
+        Stage.FINAL: [_retraining(experiment, m, True, steps) for m in methods],
+    }
+    stages = [stage for stage in STAGES if stage in experiment.protocol.stages]
+    count = min(experiment.protocol.runs, MOST_BASELINES)
+    metrics = experiment.protocol.final_metrics
+    seed = derive(experiment.seed, BASELINES.name)
+    baselines = PlannedStudy(BASELINES, count, 0, seed, Given(final_metrics=metrics))
+    return (*itertools.chain.from_iterable(planned[stage] for stage in stages), baselines)
+
+
+def count_trainings(experiment: Experiment) -> int:
+    """Return the number of networks that an experiment trains, over all stages."""
+    return sum(study.num_trials * study.networks for study in make_plan(experiment.trained()))
+
+
+def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """Return, for each reproduction, which of the retrained trials it repeats, and its repetition.
+
+    A reproduction keeps its position in this list when others are added.
+    """
+    protocol = experiment.protocol
+    sizes = [(step.settings, step.reproductions) for step in steps]
+    order: dict[tuple[int, int], None] = {}
+    for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
+        pairs = ((setting, time) for setting in range(settings) for time in range(reproductions))
+        order.update(dict.fromkeys(pairs))
+    return list(order)
+
+
+def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy:
+    options, trials = experiment.protocol.search, experiment.trials_of(method)
+    key = StudyKey(method.name, Stage.SEARCH, number)
+    stage, start = stage_name(Stage.SEARCH, number), method.starts_from
+    first = None if method.warm_start is None else dict(method.warm_start.values)
+    starts_from = None
+    if start is not None:
+        starts_from = StudyKey(start.method, Stage.SEARCH, number)
+        first = first or dict(start.neutral)
+    drawn = Drawn(
+        options.sampler,
+        options.sampler_arguments,
+        min(options.startup_trials, trials),
+        derive(experiment.seed_of(method), stage, "draws"),
+        first,
+        None if method.warm_start is not None else starts_from,
+    )
+    seed, folds = derive(experiment.seed, key.name), experiment.protocol.split.folds
+    after = () if starts_from is None else (starts_from,)
+    return PlannedStudy(key, trials, folds, seed, drawn, after)
+
+
+def _retraining(
+    experiment: Experiment, method: Method, is_final: bool, steps: Sequence[Step]
+) -> PlannedStudy:
+    """Return the study of a method's reproductions, or of its final runs."""
+    protocol, search = experiment.protocol, experiment.protocol.search
+    searches = [StudyKey(method.name, Stage.SEARCH, number) for number in range(search.repeats)]
+    reproductions = StudyKey(method.name, Stage.REPRODUCTIONS)
+    has_reproductions = Stage.REPRODUCTIONS in protocol.stages
+    after: list[StudyKey] = [*searches] if Stage.SEARCH in protocol.stages else []
+    retrains = [
+        (searches[0], setting) if search.retrain_best is not None else (searches[setting], 0)
+        for setting, _ in reproduction_order(experiment, steps)
+        if after
+    ]
+    epochs_from = reproductions if is_final and has_reproductions else None
+    given = Given(
+        tuple(retrains),
+        epochs_from,
+        protocol.complete.round_epochs_up_to if is_final and after else None,
+        protocol.final_metrics,
+        method.packed is not None,
+    )
+    after += [] if epochs_from is None else [epochs_from]
+    key = StudyKey(method.name, Stage.FINAL) if is_final else reproductions
+    networks = 1 if is_final else protocol.split.folds
+    seed = derive(experiment.seed, key.name)
+    return PlannedStudy(key, protocol.runs, networks, seed, given, tuple(after))
+
+
+# -- what is known of a study ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StudyRecord:
+    """What the storage holds of a study that was begun.
+
+    Attributes:
+        attempts: all attempts at its trials, in the order of their numbers.
+        attributes: plain data that were stored with the study.
+    """
+
+    attempts: Sequence[StoredTrial] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """The trial of a search whose parameters a trial trains with.
+
+    Attributes:
+        search: the number of the search.
+        trial: the trial; ``None`` if all trials of that search diverged.
+    """
+
+    search: int
+    trial: StoredTrial | None
+
+    @property
+    def trial_index(self) -> int | None:
+        """The index of the trial in its search, or ``None`` if there is no trial."""
+        return None if self.trial is None else self.trial.trial_index
+
+
+@dataclass(frozen=True)
+class StudyState:
+    """A study whose trials can start, since the studies before it are complete.
+
+    Attributes:
+        planned: the plan of the study.
+        record: what the storage holds; ``None`` if the study was not begun.
+        num_trials: the number of its trials.
+        space: the searched parameters by name; empty before the search was begun.
+        retrained: the trial that each trial retrains; empty if nothing is searched.
+        given: the parameters of each trial, with ``None`` for a trial without parameters, or
+            ``None`` if a sampler draws them.
+        first: the parameters that the first trial uses instead of sampling.
+        made_of: the data outside of the study that a trial depends on, by trial index. Attempts
+            that were made of other data no longer count. ``None`` if all attempts count.
+    """
+
+    planned: PlannedStudy
+    record: StudyRecord | None
+    num_trials: int
+    space: Mapping[str, Searched]
+    retrained: Sequence[Retrained] = ()
+    given: Sequence[Mapping[str, Any] | None] | None = None
+    first: Mapping[str, Any] | None = None
+    made_of: Sequence[Any] | None = ()
+
+    @property
+    def method(self) -> str:
+        """The name of the method; ``""`` for the baselines."""
+        return self.planned.key.method
+
+    @property
+    def stage(self) -> Stage:
+        """The stage."""
+        return self.planned.key.stage
+
+    @property
+    def search(self) -> int:
+        """The number of the search, for that stage."""
+        return self.planned.key.search
+
+    @functools.cached_property
+    def attempts(self) -> tuple[StoredTrial, ...]:
+        """All attempts in the order of their numbers."""
+        made_of = json.loads(json.dumps(self.made_of))  # in the form that the storage returns
+        return mark_superseded(() if self.record is None else self.record.attempts, made_of)
+
+    @functools.cached_property
+    def complete(self) -> Mapping[int, StoredTrial]:
+        """The complete attempts by trial index."""
+        return complete_by_index(self.attempts, self.num_trials)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every trial has a complete attempt."""
+        return len(self.complete) == self.num_trials
+
+    @property
+    def best(self) -> StoredTrial | None:
+        """The best complete trial, or ``None`` if all diverged or none is complete."""
+        return best_trial(self.complete)
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """What was recorded when the study began: sampler, arguments, search space, versions."""
+        return self.attribute("about") or {}
+
+    @property
+    def failure(self) -> Mapping[str, Any] | None:
+        """The recorded exception that stopped the study, or ``None``."""
+        return self.attribute("failure")
+
+    def attribute(self, key: str) -> Any:
+        """Return data stored with the study, or ``None`` if there are none."""
+        return None if self.record is None else self.record.attributes.get(key)
+
+    @property
+    def free(self) -> list[int]:
+        """The indices of the trials that a worker may claim."""
+        taken = {
+            trial.trial_index
+            for trial in self.attempts
+            if trial.holds_its_index and trial.state != "waiting"
+        }
+        return [index for index in range(self.num_trials) if index not in taken]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no trial is running."""
+        return all(trial.state != "running" for trial in self.attempts)
+
+
+#: States of studies by what identifies them.
+Studies = Mapping[StudyKey, StudyState]
+
+
+class States:
+    """What is known of each study of a plan; a study is read when it is first asked for.
+
+    Args:
+        plan: the studies.
+        read: returns the record of a study, or ``None`` if it was not begun.
+        complete: the states of complete studies that are known already, to which further ones are
+            added.
+    """
+
+    def __init__(
+        self,
+        plan: Sequence[PlannedStudy],
+        read: Callable[[StudyKey], StudyRecord | None],
+        complete: dict[StudyKey, StudyState] | None = None,
+    ) -> None:
+        self.plan = plan
+        self._planned = {study.key: study for study in plan}
+        self._read = read
+        self._complete = {} if complete is None else complete
+        self._states: dict[StudyKey, StudyState | None] = {}
+
+    def get(self, key: StudyKey) -> StudyState | None:
+        """Return the state of a study, or ``None`` while an earlier study is not complete."""
+        if key in self._complete:
+            return self._complete[key]
+        if key not in self._states:
+            self._states[key] = state = self._state(self._planned[key])
+            if state is not None and state.is_complete:
+                self._complete[key] = state
+        return self._states[key]
+
+    def ready(self) -> Iterator[StudyState]:
+        """Yield the states of the studies whose trials can start, in the order of the plan.
+
+        A method whose trials all diverged has no studies after its searches.
+        """
+        for study in self.plan:
+            state = self.get(study.key)
+            if state is not None and state.num_trials:
+                yield state
+
+    def begun(self) -> Studies:
+        """Return the states of the studies that were begun."""
+        return {state.planned.key: state for state in self.ready() if state.record is not None}
+
+    def is_complete(self) -> bool:
+        """Whether every study is complete."""
+        states = (self.get(study.key) for study in self.plan)
+        return all(state is not None and state.is_complete for state in states)
+
+    def _state(self, planned: PlannedStudy) -> StudyState | None:
+        earlier = {key: self.get(key) for key in planned.after}
+        known = {key: state for key, state in earlier.items() if state and state.is_complete}
+        if len(known) < len(earlier):
+            return None
+        record = self._read(planned.key)
+        if isinstance(planned.parameters, Drawn):
+            return _drawn_state(planned, planned.parameters, record, known)
+        return _given_state(planned, planned.parameters, record, known)
+
+
+def _drawn_state(
+    planned: PlannedStudy,
+    drawn: Drawn,
+    record: StudyRecord | None,
+    earlier: Mapping[StudyKey, StudyState],
+) -> StudyState:
+    first = drawn.first
+    if drawn.starts_from is not None:
+        best = earlier[drawn.starts_from].best
+        first = None if best is None else {**(first or {}), **best.params}
+    about = {} if record is None else record.attributes.get("about") or {}
+    space = parse_value(about["space"]) if "space" in about else {}
+    made_of = () if first is None else [{"first": first}]
+    return StudyState(planned, record, planned.num_trials, space, first=first, made_of=made_of)
+
+
+def _given_state(
+    planned: PlannedStudy,
+    given: Given,
+    record: StudyRecord | None,
+    earlier: Mapping[StudyKey, StudyState],
+) -> StudyState:
+    retrained = _retrained_trials(given, earlier)
+    searches = [state for key, state in earlier.items() if key.stage is Stage.SEARCH]
+    params: list[Mapping[str, Any] | None]
+    if not searches:
+        params = [{}] * planned.num_trials
+    elif all(run.trial is None for run in retrained):
+        retrained, params = [], []
+    else:
+        params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
+    made_of = [{"params": each, "final_metrics": list(given.final_metrics)} for each in params]
+    return StudyState(
+        planned,
+        record,
+        len(params),
+        searches[0].space if searches else {},
+        retrained,
+        params,
+        made_of=None if given.from_pack else made_of,
+    )
+
+
+def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> list[Retrained]:
+    """Return what each trial retrains; trials without enough sound trials before are left out."""
+    ranked = {key: ranked_trials(earlier[key].complete) for key in {k for k, _ in given.retrains}}
+    return [
+        Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None)
+        for key, rank in given.retrains
+        if rank < max(1, len(ranked[key]))
+    ]
+
+
+def _params_of(
+    given: Given,
+    retrained: Sequence[Retrained],
+    index: int,
+    earlier: Mapping[StudyKey, StudyState],
+) -> dict[str, Any] | None:
+    trial = retrained[index].trial
+    if trial is None:
+        return None
+    if given.round_epochs_up_to is None:
+        return dict(trial.params)
+    runs = [trial]
+    if given.epochs_from is not None:
+        reproductions = earlier[given.epochs_from].complete
+        same = [reproductions[k] for k, other in enumerate(retrained) if other == retrained[index]]
+        runs = [run for run in same if run.diverged is None]
+    totals = [epoch for run in runs for epoch in run.fold_epochs]
+    follow_ups = [epoch for run in runs for epoch in run.follow_up_epochs]
+    first, second = final_epochs(totals, follow_ups, given.round_epochs_up_to)
+    return {**trial.params, "epochs": first, "follow_up_epochs": second}
+
+
+def final_epochs(totals: Sequence[int], follow_ups: Sequence[int], step: int) -> tuple[int, int]:
+    """Return the epochs of both phases of a final run (protocol section 6).
+
+    The total and the follow-up epochs are each averaged over all fold runs of the reproductions of
+    the same trial, or of the trial itself, and rounded up to a multiple of ``step``; the first
+    phase gets the difference. With step 5, totals averaging 37.2 and follow-ups averaging 11.4
+    give 40 - 15 = 25 and 15. A phase that any fold was trained in gets at least one step.
+    """
+    if not totals:
+        return step, 0
+    total = _round_up(fmean(totals), step)
+    follow_up = _round_up(fmean(follow_ups), step)
+    least = step if sum(totals) > sum(follow_ups) else 0
+    return max(total - follow_up, least), follow_up
+
+
+def _round_up(value: float, step: int) -> int:
+    return math.ceil(round(value / step, 9)) * step
+
+
+# -- what may be worked on ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A trial that a worker may claim.
+
+    Attributes:
+        study: the study of the trial.
+        trial_index: the index of the trial within the study.
+    """
+
+    study: StudyState
+    trial_index: int
+
+    @property
+    def params(self) -> Mapping[str, Any] | None:
+        """The parameters, or ``None`` if a sampler draws them or there are none."""
+        return None if self.study.given is None else self.study.given[self.trial_index]
+
+
+def next_units(states: States) -> Iterator[Unit]:
+    """Yield the trials that may be worked on now, the most useful first.
+
+    Searches without a running trial come first, since the model of a search learns most if its
+    trials run one at a time. Otherwise the order is that of the plan.
+    """
+    searches = (state for state in states.ready() if state.stage is Stage.SEARCH)
+    idle = (state for state in searches if state.is_idle)
+    seen: set[StudyKey] = set()
+    for state in itertools.chain(idle, states.ready()):
+        if state.planned.key not in seen:
+            seen.add(state.planned.key)
+            yield from (Unit(state, index) for index in state.free)
