@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from reality_check.studies.campaign import read_campaign
-
 from reality_check.config import Experiment, load_experiment
+from reality_check.studies.recorded_experiment import read_experiment
 
 
 class Input(NamedTuple):
@@ -121,8 +120,8 @@ def seconds_besides(experiment: Experiment, name: str, epochs: int, most: bool) 
 
 def epochs_spent(folder: Path) -> Iterator[int]:
     """Of every finished training of an output folder."""
-    for work in read_campaign(folder).ready_stages():
-        for trial in work.study.complete().values():
+    for work in read_experiment(folder).states().ready():
+        for trial in work.complete.values():
             yield from trial.epochs_spent
 
 

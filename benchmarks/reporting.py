@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from reality_check.studies.campaign import Campaign, StageWork
 
 from reality_check.config.compose import compose
 from reality_check.config.metrics import METRICS, Stage
@@ -32,6 +31,8 @@ from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.prepare import prepare
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
+from reality_check.studies.plan import StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.seeds import derive
 
@@ -42,10 +43,10 @@ _EVALUATIONS = 20
 class MadeUp(TrialRunner):
     """Finds something by chance, and keeps it as a real trial does."""
 
-    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+    def do(self, study: StudyState, context: TrialContext) -> TrialResult:
         """Make up one trial."""
-        draw = random.Random(derive(0, work.method, work.stage, work.search, context.trial_index))
-        level = 0.25 + derive(0, work.method) % 100 / 2000 + draw.gauss(0, 0.01)
+        draw = random.Random(derive(0, *study.planned.key, context.trial_index))
+        level = 0.25 + derive(0, study.method) % 100 / 2000 + draw.gauss(0, 0.01)
         curve = [[2 * step, level * (1 - 0.8**step)] for step in range(1, _EVALUATIONS + 1)]
         folds = self.prepared.protocol.split.folds
         attributes = {
@@ -56,16 +57,16 @@ class MadeUp(TrialRunner):
             "cut_short": [[]] * folds,
             "curves": [curve] * folds,
         }
-        if work.stage is Stage.BASELINES:
+        if study.stage is Stage.BASELINES:
             rows = {"raw pixels": 0.05, "untrained embedder": 0.06}
             scores = {name: dict.fromkeys(METRICS, value) for name, value in rows.items()}
             return TrialResult(0.0, {"scores": scores})
-        if work.stage is Stage.SEARCH:
+        if study.stage is Stage.SEARCH:
             return TrialResult(level, attributes)
-        categories = ["complete"] if work.stage is Stage.FINAL else ["aggregate", "ensemble"]
+        categories = ["complete"] if study.stage is Stage.FINAL else ["aggregate", "ensemble"]
         measured = {name: self._measured(level, derive(1, draw.random())) for name in categories}
-        method = self.prepared.method(work.method)
-        self.scorer.keep_queries(method, work.stage, context.trial_index, measured)
+        method = self.prepared.method(study.method)
+        self.scorer.keep_queries(method, study.stage, context.trial_index, measured)
         return TrialResult(level, {**attributes, "scores": measured})
 
     def _measured(self, level: float, seed: int) -> Metrics:
@@ -121,9 +122,9 @@ def make(options: argparse.Namespace, out: Path) -> None:
         }
     )
     prepared = prepare(experiment, out)
-    campaign = Campaign(prepared.experiment, out)
-    campaign.baselines().set_attribute("data", prepared.describe_data())
-    WorkLoop(campaign, MadeUp(prepared, out)).run()
+    recorded = RecordedExperiment(prepared.experiment, out)
+    recorded.set_attribute("data", prepared.describe_data())
+    WorkLoop(recorded, MadeUp(prepared, out)).run()
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ from typing import Any, Literal
 import sqlalchemy
 import torch
 from optuna.storages import BaseStorage, JournalStorage
-from reality_check.studies.campaign import Campaign, StageWork
 
 from reality_check.config import Experiment, Method, compose
 from reality_check.config.metrics import Stage
@@ -62,9 +61,11 @@ from reality_check.launch.prepare import prepare
 from reality_check.launch.scorer import Scorer
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.studies import campaign as campaign_room
+from reality_check.studies import recorded as recorded_room
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.plan import StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training import prepared_experiment as prepared_room
 from reality_check.training.records import FoldRecords
@@ -232,8 +233,8 @@ def timed_run(plain: dict[str, Any], workers: int) -> Timeline:
 
 def timeline(out: Path, workers: int, began: float, ended: float) -> Timeline:
     """Read what happened from the storage."""
-    campaign = Campaign(load_locked(out), out)
-    stages = {(u.method, u.stage): u.study.complete().values() for u in campaign.ready_stages()}
+    recorded = RecordedExperiment(load_locked(out), out)
+    stages = {(u.method, u.stage): u.complete.values() for u in recorded.states().ready()}
     times = {
         key: [(t.started.timestamp(), t.ended.timestamp()) for t in trials]
         for key, trials in stages.items()
@@ -322,7 +323,7 @@ class Clock:
             for name in (*public, "record_heartbeat", "_get_stale_trial_ids"):
                 if hasattr(owner, name):
                     self.wrap(owner, name, "storage")
-        self.wrap(campaign_room, "open_storage", "opening")
+        self.wrap(recorded_room, "open_storage", "opening")
         self.wrap(loop_room, "pause", "waiting")
 
     def wrap_training(self) -> None:
@@ -383,7 +384,7 @@ def be_worker(out: Path, number: int, training: bool) -> None:
         clock.wrap_training()
     else:
         Sleeping.clock = TimedLoop.clock = clock
-        pretended = {"Campaign": Searches, "TrialRunner": Sleeping, "WorkLoop": TimedLoop}
+        pretended = {"RecordedExperiment": Searches, "TrialRunner": Sleeping, "WorkLoop": TimedLoop}
         vars(worker_room).update(pretended)
     statements = count_statements()
     status = worker_room.work(out, number)
@@ -418,12 +419,12 @@ def work_file(out: Path, number: int) -> Path:
 def begin(experiment: Experiment, out: Path) -> None:
     """What ``reality-check run`` does before it starts workers."""
     prepared = prepare(experiment, out)
-    campaign = Campaign(prepared.experiment, out)
-    campaign.baselines().set_attribute("data", prepared.describe_data())
-    campaign.clear_failures()
+    recorded = RecordedExperiment(prepared.experiment, out)
+    recorded.set_attribute("data", prepared.describe_data())
+    recorded.clear_failures()
     (out / "logs").mkdir(exist_ok=True)
-    if isinstance(campaign.storage, PatientStorage):
-        campaign.storage.engine.dispose()  # no connection may be shared with the children
+    if isinstance(recorded.storage, PatientStorage):
+        recorded.storage.engine.dispose()  # no connection may be shared with the children
 
 
 def trial_part(options: argparse.Namespace) -> None:
@@ -464,7 +465,7 @@ def print_start() -> None:
 # -- pretended trainings -------------------------------------------------------------------------
 
 
-class Searches(Campaign):
+class Searches(RecordedExperiment):
     """The search alone, so that no worker waits for the end of one but at the very end."""
 
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
@@ -477,11 +478,11 @@ class Sleeping(TrialRunner):
     clock = Clock()
     seconds = 0.0
 
-    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+    def do(self, study: StudyState, context: TrialContext) -> TrialResult:
         """Sleep, and find something by chance."""
-        note = {"doing": work.stage, "method": work.method, "trial_index": context.trial_index}
+        note = {"doing": study.stage, "method": study.method, "trial_index": context.trial_index}
         self.on_progress(note)
-        length = self.length(work, context.trial_index)
+        length = self.length(study, context.trial_index)
         with self.clock.of("training"):
             time.sleep(length)
         self.on_progress(note)
@@ -496,9 +497,9 @@ class Sleeping(TrialRunner):
         }
         return TrialResult(random.Random(repr(context.params)).random(), attributes)
 
-    def length(self, work: StageWork, trial_index: int) -> float:
+    def length(self, study: StudyState, trial_index: int) -> float:
         """Between 3/4 and 5/4 of the mean: real trainings do not end together."""
-        draw = random.Random(derive(0, work.method, work.stage, trial_index))
+        draw = random.Random(derive(0, study.method, study.stage, trial_index))
         return self.seconds * draw.uniform(0.75, 1.25)
 
 
@@ -563,9 +564,9 @@ def simulate(
         before = cpu_seconds(pid)
         work = run_workers(out, workers, training=False)
         server_cpu = None if pid is None else cpu_seconds(pid) - before
-        campaign = Searches(load_locked(out).model_copy(update={"storage": url}), out)
-        stages = [unit.study for unit in campaign.ready_stages()]
-        if not campaign.is_complete():
+        recorded = Searches(load_locked(out).model_copy(update={"storage": url}), out)
+        stages = list(recorded.states().ready())
+        if not recorded.is_complete():
             raise SystemExit("the workers ended before the work did")
         return Simulation(
             workers=workers,

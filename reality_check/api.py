@@ -124,7 +124,7 @@ def run(
             # notice that the workers of the previous container have ended.
             recorded.release_all(only_started_by_run=True)
         recorded.clear_failures()
-        if not recorded.states().is_complete():
+        if not recorded.is_complete():
             _work(recorded, parallelism, watch_and_track, log)
         tracking.finish(recorded)
         compute_columns(recorded, partial(collect, recorded, importance=False), log)

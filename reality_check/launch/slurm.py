@@ -101,7 +101,7 @@ class SlurmWorkers:
         """Replace lost workers; return whether all work is done."""
         for number in self.jobs:
             raise_failure(self._recorded.out_dir, number)
-        if self._recorded.states().is_complete():
+        if self._recorded.is_complete():
             cancel(self.jobs.values(), "--state=PENDING")
             return True
         states = job_states(list(self.jobs.values()))
@@ -116,7 +116,7 @@ class SlurmWorkers:
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
         self._replace(ended)
-        if not self.jobs and not self._recorded.states().is_complete():
+        if not self.jobs and not self._recorded.is_complete():
             raise WorkFailed(
                 "all jobs have ended (cancelled, or asked to stop) before the work was done; the "
                 "same command submits new ones"

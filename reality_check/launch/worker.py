@@ -105,7 +105,7 @@ def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
     with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as alone:
         if alone:
             recorded.release_all()
-        if not recorded.states().is_complete():
+        if not recorded.is_complete():
             # If this machine lacks them, that is not recorded as a failure of the experiment.
             _ = runner.prepared.device, runner.prepared.dataset
             for study in recorded.states().ready():

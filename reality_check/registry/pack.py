@@ -153,7 +153,7 @@ def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment
 
 def _read_folder(path: Path) -> Pack:
     recorded = read_recorded(path)
-    if not recorded.states().is_complete():
+    if not recorded.is_complete():
         raise UsageError(
             f"{path} is not finished, so it is no comparison yet; run it to its end first "
             f"(reality-check status {path} says what is left)."

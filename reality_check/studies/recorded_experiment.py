@@ -77,6 +77,10 @@ class RecordedExperiment:
         """Return what is known of each study now; complete studies are read only once."""
         return States(self.plan, self._read, self._complete)
 
+    def is_complete(self) -> bool:
+        """Whether every study is complete."""
+        return self.states().is_complete()
+
     def study(self, state: StudyState) -> Study:
         """Return the study in the storage, which is begun if it was not.
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reality_check.studies.campaign import Campaign
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
 from reality_check.launch.prepare import prepare
 from reality_check.studies import storage as storages
 from reality_check.studies.output_folder import exclusive, load_locked
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.storage import sole_worker
 from reality_check.studies.study import Study
 from reality_check.utils.errors import UsageError
@@ -43,7 +43,8 @@ class Begun:
     def begin(self, *overrides: str, worker: dict[str, Any] | None = None) -> Study:
         """Train one trial to its first checkpoint, and then edit the loss."""
         locked = prepare(self.experiment(*overrides), self.out).experiment
-        stage = next(iter(Campaign(locked, self.out).ready_stages())).study
+        recorded = RecordedExperiment(locked, self.out)
+        stage = recorded.study(next(recorded.states().ready()))
         if worker is not None:
             stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
             stage.study.ask().set_user_attr("worker", worker)
@@ -111,7 +112,8 @@ def test_a_container_that_starts_again_waits_for_no_worker_of_the_one_before(
     """They ended with it. Those that somebody started by hand may be elsewhere."""
     out = tmp_path / "out"
     locked = prepare(load_experiment(tiny), out).experiment
-    stage = next(iter(Campaign(locked, out).ready_stages())).study
+    recorded = RecordedExperiment(locked, out)
+    stage = recorded.study(next(recorded.states().ready()))
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     before = {**this_process(), "namespace": "pid:[1]", **({"of_run": True} if of_run else {})}
     stage.study.ask().set_user_attr("worker", before)
@@ -120,7 +122,7 @@ def test_a_container_that_starts_again_waits_for_no_worker_of_the_one_before(
     class Looked(Exception):
         pass
 
-    def look(campaign: Campaign) -> None:
+    def look(recorded: RecordedExperiment) -> None:
         seen.extend(trial.state for trial in stage.trials())
         raise Looked
 

@@ -8,7 +8,6 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from reality_check.studies.campaign import Campaign, StageWork
 
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import CATEGORIES, METRICS, Stage
@@ -16,6 +15,8 @@ from reality_check.evaluation.query_scores import QUERIES_FILE, packed, write_qu
 from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies.output_folder import lock_experiment, query_scores_path
+from reality_check.studies.plan import StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.seeds import derive
 from support.paths import TINY
@@ -47,12 +48,12 @@ class MadeUpRunner:
     def on_progress(self, state: dict[str, Any]) -> None:
         pass
 
-    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+    def do(self, study: StudyState, context: TrialContext) -> TrialResult:
         index, seed = context.trial_index, self._experiment.seed
-        self.done.append(work.method or str(work.stage))
-        draw = np.random.default_rng(derive(seed, work.method, work.stage, work.search, index))
+        self.done.append(study.method or str(study.stage))
+        draw = np.random.default_rng(derive(seed, study.method, study.stage, study.search, index))
         about = {"seconds": 3600 * draw.uniform()}
-        if work.stage is Stage.BASELINES:
+        if study.stage is Stage.BASELINES:
             scores = {name: _means(_of_queries(draw, 0.2)) for name in ("raw pixels", "untrained")}
             return TrialResult(0.1, about | {"scores": scores})
         values = draw.uniform(0.3, 0.6, self._experiment.protocol.split.folds).tolist()
@@ -64,16 +65,16 @@ class MadeUpRunner:
             "cut_short": [[] for _ in values],
             "curves": [[[-1, 0.1], [1, value]] for value in values],
         }
-        if work.stage is not Stage.SEARCH:
+        if study.stage is not Stage.SEARCH:
             about["scores"] = self._score(work, index, draw)
         return TrialResult(fmean(values), about)
 
-    def _score(self, work: StageWork, index: int, draw: np.random.Generator) -> dict[str, Any]:
-        of_stage = {"complete"} if work.stage is Stage.FINAL else {"aggregate", "ensemble"}
+    def _score(self, study: StudyState, index: int, draw: np.random.Generator) -> dict[str, Any]:
+        of_stage = {"complete"} if study.stage is Stage.FINAL else {"aggregate", "ensemble"}
         wanted = [c for c in CATEGORIES if c in of_stage]
-        mean = 0.5 + self._above.get(work.method, 0.0)
+        mean = 0.5 + self._above.get(study.method, 0.0)
         queries = {category: _of_queries(draw, mean) for category in wanted}
-        path = query_scores_path(self._out_dir, work.method, work.stage, index)
+        path = query_scores_path(self._out_dir, study.method, study.stage, index)
         write_query_scores(path, {c: Metrics({}, scores) for c, scores in queries.items()})
         further = dict.fromkeys(self._experiment.protocol.final_metrics, 0.5)
         return {category: _means(scores) | further for category, scores in queries.items()}
@@ -113,20 +114,19 @@ def work(
     above: Mapping[str, float] | None = None,
 ) -> MadeUpRunner:
     """Do all trials that are left in an output folder, or only so many."""
-    campaign, runner = Campaign(of, folder), MadeUpRunner(of, folder, above)
+    recorded, runner = RecordedExperiment(of, folder), MadeUpRunner(of, folder, above)
     queries = {
         "labels": np.repeat(np.arange(_CLASSES), _EACH).astype(np.int32),
         "images": np.arange(_CLASSES * _EACH, dtype=np.int32),
         "class_names": np.array([f"class {n}" for n in range(_CLASSES)]),
     }
     (folder / QUERIES_FILE).write_bytes(packed(queries))
-    baselines = campaign.baselines()
-    baselines.set_attribute("parameters", {method.name: 7 for method in of.methods})
-    baselines.set_attribute("inputs", {method.name: [8, 8, 1] for method in of.methods})
-    loop = WorkLoop(campaign, runner)  # type: ignore[arg-type]
+    recorded.set_attribute("parameters", {method.name: 7 for method in of.methods})
+    recorded.set_attribute("inputs", {method.name: [8, 8, 1] for method in of.methods})
+    loop = WorkLoop(recorded, runner)  # type: ignore[arg-type]
     if until is None:
         loop.run()
     else:
         for _ in range(until):
-            loop._work_on_first_free_stage()
+            loop._work_on_next_unit()
     return runner

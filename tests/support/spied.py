@@ -10,7 +10,7 @@ from sqlalchemy.event import listen
 
 from reality_check.config import Experiment, compose
 from reality_check.training.trainer import FoldTask
-from support.campaigns import WorkedCampaign
+from support.worked_experiment import WorkedExperiment
 
 TRAINING = {
     "batch_size": 4,
@@ -43,8 +43,8 @@ def experiment(**changes: Any) -> Experiment:
     )
 
 
-class Spied(WorkedCampaign):
-    """A campaign on made-up images, whose database does not wait for the disk."""
+class Spied(WorkedExperiment):
+    """A recorded on made-up images, whose database does not wait for the disk."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from reality_check.studies.campaign import Campaign
 from support.command import EXPERIMENT, finish, prepare, start
 from support.pace import slowness, wait_until
 from support.preloaded import Started
@@ -20,6 +19,7 @@ from support.preloaded import Started
 from reality_check.cli.main import main
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import worker_states
+from reality_check.studies.recorded_experiment import RecordedExperiment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -86,8 +86,8 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     assert all(is_gone(pid) for pid in workers)
     assert "Traceback" not in error
     # Another machine, which does not see that they are gone, need not wait for them.
-    campaign = Campaign(load_locked(out), out)
-    states = {t.state for unit in campaign.ready_stages() for t in unit.study.trials()}
+    recorded = RecordedExperiment(load_locked(out), out)
+    states = {t.state for unit in recorded.states().ready() for t in unit.attempts}
     assert "failed" in states
     assert "running" not in states
     again = re.search(r"To continue: (.*)", error)

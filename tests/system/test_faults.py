@@ -16,10 +16,10 @@ from pathlib import Path
 
 import optuna
 import pytest
-from support.campaigns import WorkedCampaign
 from support.command import write_large_images
 from support.preloaded import Settings, Started
 from support.spares import be_worker
+from support.worked_experiment import WorkedExperiment
 
 from reality_check.config import load_experiment
 from reality_check.studies.progress import worker_states
@@ -193,12 +193,12 @@ def test_of_two_runs_started_at_once_one_is_refused(tmp_path: Path) -> None:
 def finished_trials(tiny: Path, out: Path) -> list[str]:
     """What a worker of this process leaves of the tiny experiment, as text: a curve has NaN."""
     out.mkdir()
-    campaign = WorkedCampaign(load_experiment(tiny), out)
-    campaign.work()
+    recorded = WorkedExperiment(load_experiment(tiny), out)
+    recorded.work()
     return [
         f"{unit.method} {unit.stage} {trial_index} {trial.value!r} {trial.params} {trial.curves}"
-        for unit in campaign.ready_stages()
-        for trial_index, trial in unit.study.complete().items()
+        for unit in recorded.states().ready()
+        for trial_index, trial in unit.complete.items()
     ]
 
 

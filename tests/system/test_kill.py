@@ -16,7 +16,7 @@ from support.pace import slowness, wait_until
 from support.preloaded import Started
 
 from reality_check.studies.progress import worker_states
-from reality_check.studies.trial import StoredTrial
+from reality_check.studies.stored_trial import StoredTrial
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: tensors, path: blobs.npz}

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from reality_check.studies.campaign import Campaign
 from support.paths import DOCS
 from support.preloaded import Started
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
@@ -22,6 +21,7 @@ from reality_check.api import load_results, run
 from reality_check.config import compose
 from reality_check.launch.prepare import prepare
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError
 
 pytestmark = [
@@ -39,10 +39,10 @@ takes_minutes = pytest.mark.skipif(
 
 
 def search_trials(out: Path) -> list[Any]:
-    campaign = Campaign(load_locked(out), out)
-    searches = [unit.study for unit in campaign.ready_stages() if unit.stage == "search"]
-    assert [len(search.complete()) for search in searches] == [TRIALS] * SEARCHES
-    trials = [trial for search in searches for trial in search.trials()]
+    recorded = RecordedExperiment(load_locked(out), out)
+    searches = [unit for unit in recorded.states().ready() if unit.stage == "search"]
+    assert [len(search.complete) for search in searches] == [TRIALS] * SEARCHES
+    trials = [trial for search in searches for trial in search.attempts]
     assert sum(trial.state == "complete" for trial in trials) == TRIALS * SEARCHES
     return trials
 
@@ -81,7 +81,7 @@ class Once:
         self.out, self.action = out, action
         self.done = False
 
-    def __call__(self, campaign: Campaign) -> None:
+    def __call__(self, recorded: RecordedExperiment) -> None:
         if not self.done and trains(self.out, 0):
             self.action()
             self.done = True

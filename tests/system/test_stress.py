@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reality_check.studies.campaign import Campaign, StageWork
 from support.pace import Pace
 from support.paths import ROOT, SUPPORT
 
@@ -26,7 +25,9 @@ from reality_check.config.metrics import Stage
 from reality_check.launch.prepare import prepare
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.plan import StudyState
 from reality_check.studies.progress import worker_states
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils import checkpoints
@@ -175,7 +176,7 @@ def test_workers_killed_and_paused_at_random(
     made, out = experiment(tiny, bare), tmp_path / "out"
     pace = Pace()
     prepared = prepare(made, out)
-    Campaign(prepared.experiment, out).baselines().set_attribute("data", prepared.describe_data())
+    RecordedExperiment(prepared.experiment, out).set_attribute("data", prepared.describe_data())
     (out / "logs").mkdir()
     crew = Crew(out, WORKERS, pace.factor())
     try:
@@ -183,8 +184,8 @@ def test_workers_killed_and_paused_at_random(
         finish(crew)
     finally:
         crew.close()
-    campaign = Campaign(load_locked(out), out)
-    units = list(campaign.ready_stages())
+    recorded = RecordedExperiment(load_locked(out), out)
+    units = list(recorded.states().ready())
     check_counts(units)
     check_losses(units, out)
     check_files(out)
@@ -193,16 +194,16 @@ def test_workers_killed_and_paused_at_random(
     check_table(out / "results.csv")
 
 
-def check_counts(units: list[StageWork]) -> None:
+def check_counts(units: list[StudyState]) -> None:
     """Every trial index of every stage has one complete trial, and nothing else is left."""
     complete_indices = {}
     for unit in units:
-        states = Counter(trial.state for trial in unit.study.trials())
+        states = Counter(trial.state for trial in unit.attempts)
         assert set(states) <= {"complete", "failed"}, (unit.method, unit.stage, states)
-        complete = [t for t in unit.study.trials() if t.state == "complete"]
+        complete = [t for t in unit.attempts if t.state == "complete"]
         key = (unit.method, unit.stage, unit.search)
         complete_indices[key] = sorted(t.trial_index for t in complete)
-        assert unit.study.failure() is None
+        assert unit.failure is None
     wanted = {
         (name, stage, search): num_trials
         for name in METHODS
@@ -213,9 +214,9 @@ def check_counts(units: list[StageWork]) -> None:
     assert complete_indices == {key: list(range(num_trials)) for key, num_trials in wanted.items()}
 
 
-def check_losses(units: list[StageWork], out: Path) -> None:
+def check_losses(units: list[StudyState], out: Path) -> None:
     """Workers were lost in the middle of trials, and some of those came back and stood down."""
-    failed = [t for u in units for t in u.study.trials() if t.state == "failed"]
+    failed = [t for u in units for t in u.attempts if t.state == "failed"]
     assert sum(trial.was_abandoned for trial in failed) >= KILLS // 2
     assert not [trial for trial in failed if trial.error is not None]
     logs = "".join(path.read_text() for path in (out / "logs").glob("*.log"))
@@ -234,19 +235,19 @@ def check_files(out: Path) -> None:
     assert len(folds) == len(METHODS) * (SLOTS["reproductions"] * 2 + SLOTS["final"])
 
 
-def check_results(units: list[StageWork], made: Experiment, folder: Path) -> None:
+def check_results(units: list[StudyState], made: Experiment, folder: Path) -> None:
     """What took several attempts is bit for bit what one undisturbed process finds."""
     folder.mkdir()
     again = TrialRunner(PreparedExperiment(made), folder)
     checked = Counter[str]()
     for unit in units:
-        lost = {t.trial_index for t in unit.study.trials() if t.was_abandoned}
+        lost = {t.trial_index for t in unit.attempts if t.was_abandoned}
         num_trials = sorted(
-            unit.study.complete(), key=lambda trial_index: (trial_index not in lost, trial_index)
+            unit.complete, key=lambda trial_index: (trial_index not in lost, trial_index)
         )
         for trial_index in num_trials[:2]:
-            trial = unit.study.complete()[trial_index]
-            params = unit.study.params_of(trial.trial_index) or trial.params
+            trial = unit.complete[trial_index]
+            params = (unit.given and unit.given[trial_index]) or trial.params
             outcome = again.do(unit, TrialContext(trial_index, dict(params)))
             found = json.loads(json.dumps(outcome.attributes))
             told = {key: getattr(trial, key) for key in found}

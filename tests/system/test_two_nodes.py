@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reality_check.studies.campaign import Campaign
 from support import slurm_jobs
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, jobs_of, scores
 
@@ -18,6 +17,7 @@ from reality_check.api import run
 from reality_check.config import Experiment
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 
 pytestmark = [
@@ -41,8 +41,8 @@ def all_trials(out: Path) -> list[Any]:
         *[(stage, SEARCHES) for stage in ("reproductions", "baselines")],
     ]
     found = []
-    for unit in Campaign(load_locked(out), out).ready_stages():
-        trials = unit.study.trials()
+    for unit in RecordedExperiment(load_locked(out), out).states().ready():
+        trials = unit.attempts
         complete = [trial for trial in trials if trial.state == "complete"]
         num_trials = sorted(trial.trial_index for trial in complete)
         assert num_trials == list(range(len(num_trials)))
@@ -72,7 +72,7 @@ class InTurn:
         self.out, self.left = out, list(actions)
         self._seen: set[int] = set()
 
-    def __call__(self, campaign: Campaign) -> None:
+    def __call__(self, recorded: RecordedExperiment) -> None:
         state = progress(self.out)
         if not self.left or state.get("epoch", 0) <= 2:
             return

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reality_check.studies.campaign import Campaign
 from rich.console import Console
 from support.command import prepare
 from support.in_process import run_command, visiting
@@ -26,6 +25,7 @@ from reality_check.config.metrics import Stage
 from reality_check.models import TRUNKS
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import Row, seconds_left, stage_rows, worker_states
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.processes import this_process
 
 COMMANDS = (
@@ -290,13 +290,13 @@ def test_worker_of_a_finished_run_ends_at_once(finished: Path) -> None:
 
 
 @pytest.fixture
-def half_done(finished: Path, tmp_path: Path) -> Campaign:
+def half_done(finished: Path, tmp_path: Path) -> RecordedExperiment:
     """The finished run, asked for two more trials."""
     out = tmp_path / "half"
     shutil.copytree(finished, out)
     text = (out / "experiment.yaml").read_text()
     (out / "experiment.yaml").write_text(text.replace("trials: 2\n", "trials: 4\n"))
-    return Campaign(load_locked(out), out)
+    return RecordedExperiment(load_locked(out), out)
 
 
 def say(out: Path, number: int, **state: object) -> None:
@@ -304,15 +304,15 @@ def say(out: Path, number: int, **state: object) -> None:
     (out / "logs" / f"worker_{number}.json").write_text(json.dumps(state_of_worker))
 
 
-def shown(campaign: Campaign, workers: int) -> str:
+def shown(recorded: RecordedExperiment, workers: int) -> str:
     console = Console(force_terminal=True, width=80, file=io.StringIO(), color_system=None)
-    console.print(render(campaign, workers, time.monotonic() - 75))
+    console.print(render(recorded, workers, time.monotonic() - 75))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 @pytest.mark.slow
-def test_live_view_shows_what_runs_the_best_and_the_end(half_done: Campaign) -> None:
+def test_live_view_shows_what_runs_the_best_and_the_end(half_done: RecordedExperiment) -> None:
     say(
         half_done.out_dir,
         0,
@@ -335,7 +335,7 @@ def test_live_view_shows_what_runs_the_best_and_the_end(half_done: Campaign) -> 
 
 
 @pytest.mark.slow
-def test_workers_that_are_gone_are_not_shown(half_done: Campaign) -> None:
+def test_workers_that_are_gone_are_not_shown(half_done: RecordedExperiment) -> None:
     gone = {**this_process(), "pid": 2**22 + 1}
     say(half_done.out_dir, 0, doing="search", method="contrastive", trial_index=0, worker=gone)
     say(half_done.out_dir, 1, doing="search", method="contrastive", trial_index=1, time=0.0)
@@ -358,7 +358,7 @@ def test_time_to_go_counts_what_is_left() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
-def test_live_view_only_on_a_terminal(half_done: Campaign, terminal: bool) -> None:
+def test_live_view_only_on_a_terminal(half_done: RecordedExperiment, terminal: bool) -> None:
     file = io.StringIO()
     with LiveView(Console(force_terminal=terminal, width=80, file=file), 1).shown() as view:
         view(half_done)
@@ -368,7 +368,7 @@ def test_live_view_only_on_a_terminal(half_done: Campaign, terminal: bool) -> No
 
 @pytest.mark.slow
 def test_live_view_outlives_a_busy_storage(
-    half_done: Campaign, monkeypatch: pytest.MonkeyPatch
+    half_done: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def busy(*_: object) -> None:
         raise RuntimeError("database is locked")

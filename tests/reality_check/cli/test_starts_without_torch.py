@@ -6,10 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from reality_check.studies.campaign import Campaign, storage_url
-
 from reality_check.config import Experiment, load_experiment
 from reality_check.studies.output_folder import lock_experiment
+from reality_check.studies.recorded_experiment import RecordedExperiment, storage_url
 from reality_check.studies.storage import open_storage
 
 HEAVY = ("torch", "faiss", "sklearn", "matplotlib", "pytorch_metric_learning")
@@ -63,7 +62,9 @@ def test_commands_one_after_the_other() -> None:
 
 def test_the_status_of_a_run_that_has_begun(tiny: Path, tmp_path: Path) -> None:
     experiment = locked(tiny, tmp_path)
-    assert list(Campaign(experiment, tmp_path).ready_stages()), "its searches are in the storage"
+    recorded = RecordedExperiment(experiment, tmp_path)
+    for state in recorded.states().ready():
+        recorded.study(state)  # begins it
     assert imported(PROGRAM, f"status '{tmp_path}'") == []
 
 

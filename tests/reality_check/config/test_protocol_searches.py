@@ -15,7 +15,6 @@ from reality_check.api import load_results
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.protocol import LEFT_OUT, least_retrained
-from reality_check.config.schema import count_trainings
 from reality_check.registry.pack import read_pack
 from reality_check.report.planning import resolution_sentence, scatter_of
 from reality_check.report.sections.overview import resolution
@@ -23,6 +22,7 @@ from reality_check.report.summary import Summary
 from reality_check.report.treatment import unequal_treatment
 from reality_check.results import ExperimentResults, ResultRow
 from reality_check.statistics import MAX_LEFT_OUT
+from reality_check.studies.plan import count_trainings
 from reality_check.training.methods import search_space
 from reality_check.training.preflight import check_metrics, check_starts, with_trials
 from reality_check.utils.errors import UsageError

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.campaigns import WorkedCampaign
 from support.experiments import CAMPAIGN
+from support.worked_experiment import WorkedExperiment
 
 from pml_extensions.evaluation import RetrievalMetrics
 from reality_check.config import compose
@@ -209,7 +209,7 @@ def untrained(self: Trainer) -> FoldResult:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output folder of a finished campaign."""
+    """The output folder of a finished recorded."""
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Trainer, "run", untrained)
@@ -218,22 +218,22 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(folder: Path, seed: int = 0) -> WorkedCampaign:
-    """A campaign on 16 classes of made-up images."""
+def opened(folder: Path, seed: int = 0) -> WorkedExperiment:
+    """A recorded on 16 classes of made-up images."""
     draw = np.random.default_rng(seed)
     patterns = draw.uniform(0, 255, (16, 1, 16, 16, 1))
     images = np.clip(patterns + draw.normal(0, 60, (16, 6, 16, 16, 1)), 0, 255)
     names = tuple(f"class {label}" for label in range(16))
     pixels = images.reshape(-1, 16, 16, 1).astype(np.uint8)
     images = ImageSet(pixels, np.repeat(np.arange(16), 6), names, "patterns")
-    return WorkedCampaign(compose(CAMPAIGN), folder, images)
+    return WorkedExperiment(compose(CAMPAIGN), folder, images)
 
 
 @pytest.fixture
-def campaign(
+def recorded(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], WorkedCampaign]:
-    """Opens the finished campaign in a copy of its folder."""
+) -> Callable[[], WorkedExperiment]:
+    """Opens the finished recorded in a copy of its folder."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr(Trainer, "run", untrained)
@@ -241,7 +241,7 @@ def campaign(
 
 
 def test_every_reproduction_keeps_its_scores(
-    campaign: Callable[[], WorkedCampaign], tmp_path: Path
+    recorded: Callable[[], WorkedExperiment], tmp_path: Path
 ) -> None:
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob(SCORES_FILE))
     assert files == [
@@ -249,7 +249,7 @@ def test_every_reproduction_keeps_its_scores(
         for stage in ("final", "reproductions")
         for trial_index in range(2)
     ]
-    results = collect(campaign())
+    results = collect(recorded())
     assert results.queries is not None
     assert results.queries.class_names == tuple(f"class {i}" for i in range(8, 16))
     for row in results.rows:
@@ -261,12 +261,12 @@ def test_every_reproduction_keeps_its_scores(
 
 
 def test_a_folder_without_scores_is_read(
-    campaign: Callable[[], WorkedCampaign], tmp_path: Path
+    recorded: Callable[[], WorkedExperiment], tmp_path: Path
 ) -> None:
     for path in tmp_path.rglob(SCORES_FILE):
         path.unlink()
     (tmp_path / QUERIES_FILE).unlink()
-    assert collect(campaign()).queries is None
+    assert collect(recorded()).queries is None
 
 
 def test_a_diverged_reproduction_scores_nothing(

@@ -19,10 +19,10 @@ def make(
 ) -> Made:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
-    def make_campaign(on_progress: Callable[..., None] = lambda _: None, **changes: Any) -> Spied:
+    def make_recorded(on_progress: Callable[..., None] = lambda _: None, **changes: Any) -> Spied:
         return Spied(experiment(**changes), tmp_path, make_images(16), on_progress=on_progress)
 
-    return make_campaign
+    return make_recorded
 
 
 @pytest.fixture

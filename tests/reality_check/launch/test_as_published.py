@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 from sqlalchemy.event import listen
-from support.campaigns import WorkedCampaign
+from support.worked_experiment import WorkedExperiment
 
 from reality_check.config import Experiment, compose
 from reality_check.config.metrics import SELECTS_ON_TEST
 from reality_check.config.model import Model
-from reality_check.config.schema import count_trainings
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.report.collect import collect
 from reality_check.report.deviations import find_deviations
 from reality_check.report.writing import write_report
+from reality_check.studies.plan import count_trainings
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import FilledMethod, FilledSecondPhase, fill_method
 from reality_check.training.module import TrainingModule
@@ -246,7 +246,7 @@ def experiment(**changes: Any) -> Experiment:
     )
 
 
-Made = Callable[..., WorkedCampaign]
+Made = Callable[..., WorkedExperiment]
 
 
 @pytest.fixture
@@ -255,14 +255,14 @@ def make(
 ) -> Made:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
-    def make_campaign(**changes: Any) -> WorkedCampaign:
-        campaign = WorkedCampaign(experiment(**changes), tmp_path, make_images(16))
-        engine = campaign.storage.engine
+    def make_recorded(**changes: Any) -> WorkedExperiment:
+        recorded = WorkedExperiment(experiment(**changes), tmp_path, make_images(16))
+        engine = recorded.storage.engine
         engine.dispose()
         listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
-        return campaign
+        return recorded
 
-    return make_campaign
+    return make_recorded
 
 
 @pytest.fixture
@@ -287,15 +287,15 @@ def by_stage(tasks: list[Any], method: str, stage: str) -> list[Any]:
 def test_by_default_validation_classes_choose_the_epochs_of_networks_on_all_classes(
     make: Made, tasks: list[Any]
 ) -> None:
-    campaign = make()
-    assert campaign.experiment.protocol.stages == ("search", "final")
-    campaign.work()
-    assert campaign.is_complete()
-    assert len(tasks) == count_trainings(campaign.experiment) == 2 * (1 + 2)
-    for method in campaign.experiment.methods:
+    recorded = make()
+    assert recorded.experiment.protocol.stages == ("search", "final")
+    recorded.work()
+    assert recorded.is_complete()
+    assert len(tasks) == count_trainings(recorded.experiment) == 2 * (1 + 2)
+    for method in recorded.experiment.methods:
         ((_, search, train, validation),) = by_stage(tasks, method.name, "search")
         assert (train, validation, search.fixed_epochs) == (4, 4, None)
-        study = next(u.study for u in campaign.ready_stages() if u.method == method.name)
+        study = next(u for u in recorded.states().ready() if u.method == method.name)
         (trial,) = study.complete().values()
         (total,), (second,) = trial.fold_epochs, trial.follow_up_epochs
         runs = by_stage(tasks, method.name, "final")
@@ -316,10 +316,10 @@ def test_methods_train_what_is_their_own(make: Made, tasks: list[Any]) -> None:
 
 
 def test_the_last_epoch_needs_no_validation(make: Made, tasks: list[Any]) -> None:
-    campaign = make(protocol={"selects_on": "last"})
-    campaign.work()
-    assert campaign.is_complete()
-    assert len(tasks) == count_trainings(campaign.experiment) == 4
+    recorded = make(protocol={"selects_on": "last"})
+    recorded.work()
+    assert recorded.is_complete()
+    assert len(tasks) == count_trainings(recorded.experiment) == 4
     epochs = {folder.parts[-4]: done.fixed_epochs for folder, done, *_ in tasks}
     assert epochs == {"heated": (2, 2), "wide": (4, 0)}
     assert all((train, validation) == (8, None) for *_, train, validation in tasks)
@@ -328,12 +328,12 @@ def test_the_last_epoch_needs_no_validation(make: Made, tasks: list[Any]) -> Non
 def test_test_classes_select_only_where_that_is_asked_for_by_name(
     make: Made, tasks: list[Any]
 ) -> None:
-    campaign = make(protocol={"selects_on": "test"})
-    campaign.work()
+    recorded = make(protocol={"selects_on": "test"})
+    recorded.work()
     assert {done.selects_on for _, done, *_ in tasks} == {"test"}
     assert all((train, selecting) == (8, 8) for *_, train, selecting in tasks)
-    results = collect(campaign)
-    data = campaign.prepared.dataset
+    results = collect(recorded)
+    data = recorded.prepared.dataset
     scored = {
         (row.method, row.reproduction): row.value
         for row in results.rows
@@ -364,9 +364,9 @@ def test_other_selections_are_never_handed_a_test_class(make: Made, tasks: list[
 def test_the_report_shows_what_was_published_beside_what_was_measured(
     make: Made, tmp_path: Path, selects_on: str
 ) -> None:
-    campaign = make(protocol={"selects_on": selects_on})
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol={"selects_on": selects_on})
+    recorded.work()
+    results = collect(recorded)
     assert results.finished
     write_report(results, tmp_path / "report")
     files = {n: (tmp_path / "report" / n).read_text() for n in ("report.md", "report.html")}

@@ -38,17 +38,17 @@ def test_every_network_computes_in_the_precision_that_is_asked_for(
         "reproductions": 1,
     }
     methods = [{"base": "contrastive", "samples_per_class": 2}]
-    campaign = make(device="cuda", protocol=protocol, methods=methods)
+    recorded = make(device="cuda", protocol=protocol, methods=methods)
     hook = torch.nn.modules.module.register_module_forward_pre_hook(look)
     try:
-        campaign.work()
+        recorded.work()
     finally:
         hook.remove()
     assert len(seen) > 20
     assert set(seen) == {(expected, expected)}
     assert switches() == before
 
-    facts = dict(collect(campaign).facts)
+    facts = dict(collect(recorded).facts)
     assert facts["GPU settings"] == "plain"
     words = facts["GPU"].split(", ")
     assert words[0] == torch.cuda.get_device_name()
@@ -64,8 +64,8 @@ def test_the_report_names_the_settings_and_what_did_not_come_to_pass(make: Made)
         "reproductions": 1,
     }
     methods = [{"base": "contrastive", "samples_per_class": 2}]
-    campaign = make(device="cuda", protocol=protocol, methods=methods)
-    campaign.work()
-    assert dict(collect(campaign).facts)["GPU settings"] == (
+    recorded = make(device="cuda", protocol=protocol, methods=methods)
+    recorded.work()
+    assert dict(collect(recorded).facts)["GPU settings"] == (
         "CUDA graph, channels_last; no CUDA graph, since the step waits for the GPU"
     )

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from reality_check.studies.campaign import Campaign
 from support.preloaded import popen_worker
 from support.spares import with_popen
 
@@ -22,6 +21,7 @@ from reality_check.launch import local, worker
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.prepare import prepare
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import FAILED, UNEXPLAINED, USAGE
@@ -244,7 +244,7 @@ def test_all_processes_of_a_worker_see_its_devices_only(
     changes = ["protocol.categories=[aggregate]", "protocol.training.max_epochs=1"]
     method = "methods=[{name: m, loss: noting_loss.Noting, samples_per_class: 2}]"
     out = tmp_path / "out"
-    Campaign(prepare(load_experiment(tiny, [method, *changes]), out).experiment, out)
+    RecordedExperiment(prepare(load_experiment(tiny, [method, *changes]), out).experiment, out)
     (tmp_path / "seen" / f"all - {os.getpid()}").unlink()  # the loss was tried here
     monkeypatch.setattr(Parallelism, "device_groups", lambda self: devices)
     workers = LocalWorkers(out, Parallelism(**how))

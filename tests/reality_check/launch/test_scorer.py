@@ -17,8 +17,8 @@ def test_baselines_see_the_test_images_through_one_pipeline(
     make: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU each pipeline holds a copy of the images."""
-    campaign = make()
-    scorer, built = campaign.runner.scorer, []
+    recorded = make()
+    scorer, built = recorded.runner.scorer, []
     build = baselines.build_pipeline
 
     def count(images: Any, *arguments: Any) -> Any:
@@ -48,9 +48,9 @@ def test_samples_leave_a_gpu_that_is_full(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """What is scored is scored once more; without samples there the error is the caller's."""
-    campaign = make(device="cuda")
-    scorer, method = campaign.runner.scorer, campaign.runner.prepared.method("contrastive")
-    shape = campaign.runner.prepared.input_shape("contrastive")
+    recorded = make(device="cuda")
+    scorer, method = recorded.runner.scorer, recorded.runner.prepared.method("contrastive")
+    shape = recorded.runner.prepared.input_shape("contrastive")
     monkeypatch.setattr(
         scorers, "load_kept", lambda *which: build_network(method.model, shape, 4, seed=0)
     )

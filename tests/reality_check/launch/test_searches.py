@@ -39,8 +39,8 @@ def drawn(results: ExperimentResults, method: str) -> dict[tuple[int, int], dict
 def test_every_search_has_trials_a_winner_and_reproductions_of_its_own(
     make: Made, handed: Handed
 ) -> None:
-    campaign = make(protocol=search(trials=3, repeats=3))
-    campaign.work()
+    recorded = make(protocol=search(trials=3, repeats=3))
+    recorded.work()
     counts = Counter((folder.parts[-4], folder.parts[-3]) for *_, folder in handed)
     for name in ("contrastive", "heated_up_softmax"):
         for place in ("search", "search_1", "search_2"):
@@ -49,24 +49,24 @@ def test_every_search_has_trials_a_winner_and_reproductions_of_its_own(
         assert counts[name, "final"] == 3 * 2
     folders = [folder for *_, folder in handed]
     assert len(set(folders)) == len(folders)
-    for method in campaign.experiment.methods:
-        plan = campaign.retrained(method)
-        winners = [campaign.winner(method, number) for number in range(3)]
+    for method in recorded.experiment.methods:
+        plan = recorded.state(method.name, Stage.REPRODUCTIONS).retrained
+        winners = [recorded.state(method.name, Stage.SEARCH, number).best for number in range(3)]
         assert [one.search for one in plan] == [0, 0, 1, 1, 2, 2]
         assert [one.trial for one in plan] == [w for w in winners for _ in range(2)]
         for stage in (Stage.REPRODUCTIONS, Stage.FINAL):
-            study = campaign.study(method, stage)
-            assert study is not None
+            study = recorded.state(method.name, stage)
+            assert study.given is not None
             for index, one in enumerate(plan):
-                params = dict(study.params_of(index) or {})
+                params = dict(study.given[index] or {})
                 assert one.trial is not None
                 assert params.items() >= one.trial.params.items()
 
 
 def test_results_are_over_searches(make: Made, handed: Handed) -> None:
-    campaign = make(protocol=search(trials=2, repeats=3))
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol=search(trials=2, repeats=3))
+    recorded.work()
+    results = collect(recorded)
     rows = [r for r in results.rows if (r.method, r.category) == ("contrastive", "aggregate")]
     rows = [row for row in rows if row.metric == PRIMARY]
     assert [(row.search, row.reproduction) for row in rows] == [
@@ -89,9 +89,9 @@ def test_methods_have_trials_of_their_own_where_these_are_counted_by_parameters(
     make: Made, handed: Handed
 ) -> None:
     methods = [METHOD | {"name": "one", "trials": 2}, METHOD | {"name": "two", "trials": 4}]
-    campaign = make(protocol=search(trials_per_parameter=2), methods=methods)
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol=search(trials_per_parameter=2), methods=methods)
+    recorded.work()
+    results = collect(recorded)
     assert {m.name: len(m.search) for m in results.methods} == {"one": 2, "two": 4}
     assert results.finished
     topics = {deviation.topic for deviation in results.deviations}
@@ -113,9 +113,9 @@ def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
             },
         },
     ]
-    campaign = make(protocol=search(trials=3, repeats=2), methods=methods, controls=["one"])
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol=search(trials=3, repeats=2), methods=methods, controls=["one"])
+    recorded.work()
+    results = collect(recorded)
     one, other, control = (drawn(results, name) for name in ("one", "other", "one_control"))
     assert len(one) == 6
     name = "arguments.pos_margin"
@@ -133,9 +133,9 @@ def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
 
 
 def test_a_random_search_stands_for_all_that_are_in_it(make: Made, handed: Handed) -> None:
-    campaign = make(protocol=search(1, trials=6, budget=2, retrain_best=5))
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol=search(1, trials=6, budget=2, retrain_best=5))
+    recorded.work()
+    results = collect(recorded)
     method = results.methods[0]
     best = sorted(method.search, key=lambda trial: -(trial.value or 0.0))[:5]
     assert method.retrained == tuple((0, trial.trial_index) for trial in best)
@@ -166,11 +166,11 @@ STARTING = [
 
 
 def test_a_search_starts_from_the_winner_of_a_simpler_method(make: Made, handed: Handed) -> None:
-    campaign = make(protocol=search(trials=3, repeats=2), methods=STARTING)
-    campaign.work()
-    wide = drawn(collect(campaign), "wide")
+    recorded = make(protocol=search(trials=3, repeats=2), methods=STARTING)
+    recorded.work()
+    wide = drawn(collect(recorded), "wide")
     for number in range(2):
-        winner = campaign.winner(campaign.experiment.method("plain"), number)
+        winner = recorded.state("plain", Stage.SEARCH, number).best
         assert winner is not None
         assert wide[number, 0] == {**winner.params, "arguments.neg_margin": 0.5}
         assert wide[number, 1]["arguments.neg_margin"] != 0.5
@@ -186,9 +186,9 @@ def test_a_search_begins_with_the_best_trial_of_another_folder(
     made = [{"name": "contrastive", "best_trial": best}, {"name": "other", "best_trial": None}]
     (tmp_path / "summary.json").write_text(json.dumps({"methods": made}))
     method = METHOD | {"arguments": ranges, "warm_start": str(tmp_path)}
-    campaign = make(protocol=search(trials=2, repeats=2), methods=[method])
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol=search(trials=2, repeats=2), methods=[method])
+    recorded.work()
+    results = collect(recorded)
     firsts = drawn(results, "contrastive")
     assert firsts[0, 0] == firsts[1, 0] == known
     assert firsts[0, 1] != known
@@ -203,11 +203,10 @@ def test_a_longer_search_has_another_winner_and_what_came_of_it_is_made_again(
     """The first trial of a search that starts from it, and all reproductions; not what stays."""
     short = make(protocol=search(trials=2), methods=STARTING)
     short.work()
-    plain, wide = (short.experiment.method(name) for name in ("plain", "wide"))
-    before, trained = short.winner(plain), len(handed)
+    before, trained = short.state("plain", Stage.SEARCH).best, len(handed)
     longer = make(protocol=search(trials=6), methods=STARTING)
     longer.work()
-    after = longer.winner(plain)
+    after = longer.state("plain", Stage.SEARCH).best
     assert before is not None
     assert after is not None
     assert after.trial_index != before.trial_index
@@ -218,12 +217,11 @@ def test_a_longer_search_has_another_winner_and_what_came_of_it_is_made_again(
     assert "wide/search/001/fold_0" not in names
     assert "plain/reproductions/000/fold_0" in names
     assert longer.is_complete()
-    for method in (plain, wide):
-        study = longer.study(method, Stage.REPRODUCTIONS)
-        assert study is not None
-        assert any(trial.superseded for trial in study.trials())
-        assert [trial.made_of["params"] for trial in study.complete().values()] == [
-            dict(one.trial.params) for one in longer.retrained(method) if one.trial is not None
+    for method in ("plain", "wide"):
+        study = longer.state(method, Stage.REPRODUCTIONS)
+        assert any(trial.superseded for trial in study.attempts)
+        assert [trial.made_of["params"] for trial in study.complete.values()] == [
+            dict(one.trial.params) for one in study.retrained if one.trial is not None
         ]
 
 
@@ -241,10 +239,10 @@ def test_a_search_of_which_all_trials_diverge_counts_with_0(
         return searched(self, trial)
 
     monkeypatch.setattr(TrialRunner, "_search", diverge)
-    campaign = make(protocol=search(trials=2, repeats=3))
-    campaign.work()
-    assert campaign.is_complete()
-    results = collect(campaign)
+    recorded = make(protocol=search(trials=2, repeats=3))
+    recorded.work()
+    assert recorded.is_complete()
+    results = collect(recorded)
     summary = Summary(results)
     values = summary.samples("aggregate", PRIMARY)["contrastive"]
     assert values[1] == 0

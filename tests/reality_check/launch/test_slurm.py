@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from reality_check.studies.campaign import Campaign
 from support.slurm_jobs import experiment, jobs, jobs_of
 
 from reality_check.api import run
@@ -21,6 +20,7 @@ from reality_check.launch import slurm_queue as queue
 from reality_check.launch import worker
 from reality_check.launch.local import read_failure, write_failure
 from reality_check.launch.parallelism import Parallelism
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import FAILED, STOPPED
 
@@ -66,12 +66,12 @@ def watching(
     def watch(**states: str) -> tuple[launcher.SlurmWorkers, list[str]]:
         names = iter(["1_0", "1_1", "2_0"])
         made = experiment()
-        campaign = SimpleNamespace(out_dir=tmp_path, experiment=made, is_complete=lambda: False)
+        recorded = SimpleNamespace(out_dir=tmp_path, experiment=made, is_complete=lambda: False)
         told: list[str] = []
         monkeypatch.setattr(launcher, "submit", lambda _, new, __: [next(names) for _ in new])
         answer = {"1_0": "RUNNING", "1_1": "RUNNING", "2_0": "PENDING", **states}
         monkeypatch.setattr(launcher, "job_states", lambda jobs: {job: answer[job] for job in jobs})
-        return launcher.SlurmWorkers(cast(Campaign, campaign), jobs(2), told.append), told
+        return launcher.SlurmWorkers(cast(RecordedExperiment, recorded), jobs(2), told.append), told
 
     return watch
 
@@ -113,9 +113,9 @@ def test_jobs_that_are_ending_are_replaced_and_earlier_failures_forgotten(
     monkeypatch.setattr(launcher, "cancel", lambda jobs: cancelled.extend(jobs))
     monkeypatch.setattr(launcher, "submit", lambda _, new, __: [f"8_{n}" for n in new])
     monkeypatch.setattr(launcher, "job_states", lambda jobs: dict.fromkeys(jobs, "RUNNING"))
-    campaign = SimpleNamespace(out_dir=tmp_path, is_complete=lambda: False)
+    recorded = SimpleNamespace(out_dir=tmp_path, is_complete=lambda: False)
     told: list[str] = []
-    workers = launcher.SlurmWorkers(cast(Campaign, campaign), jobs(3), told.append)
+    workers = launcher.SlurmWorkers(cast(RecordedExperiment, recorded), jobs(3), told.append)
     assert workers.jobs == {0: "8_0", 1: "7_1", 2: "8_2"}
     assert cancelled == ["7_0"], "it may have asked to be queued again"
     assert told == ["SLURM jobs that keep running: 7_1", "SLURM jobs submitted: 8_0, 8_2"]

@@ -12,7 +12,6 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from reality_check.studies.campaign import Campaign
 from support.spied import Handed, Made, experiment
 
 from pml_extensions.evaluation import class_separability
@@ -66,10 +65,10 @@ def test_the_test_images_are_not_opened_before_the_parameters_are_fixed(
     opened: dict[str, set[bool]] = {}
 
     def note(state: dict[str, Any]) -> None:
-        opened.setdefault(state["doing"], set()).add("test_set" in campaign.prepared.__dict__)
+        opened.setdefault(state["doing"], set()).add("test_set" in recorded.prepared.__dict__)
 
-    campaign = make(on_progress=note)
-    campaign.work()
+    recorded = make(on_progress=note)
+    recorded.work()
     assert opened["search"] == {False}
     assert True in opened["reproductions"]
 
@@ -77,8 +76,8 @@ def test_the_test_images_are_not_opened_before_the_parameters_are_fixed(
 def test_the_complete_model_is_as_wide_as_the_ensemble_and_trains_the_mean_of_epochs(
     make: Made, handed: Handed
 ) -> None:
-    campaign = make()
-    campaign.work()
+    recorded = make()
+    recorded.work()
     complete = [task for task, *_, folder in handed if folder.parts[-3] == "final"]
     assert {task.embedding_size for task in complete} == {16}
     # All fold runs report epoch 3, of which 1 in the follow-up phase.
@@ -119,18 +118,21 @@ def test_another_seed_changes_every_seed(make: Made, handed: Handed) -> None:
 
 
 def test_reproductions_retrain_the_winner_of_the_search(make: Made, handed: Handed) -> None:
-    campaign = make()
-    campaign.work()
-    for method in campaign.experiment.methods:
-        winner = campaign.winner(method)
+    recorded = make()
+    recorded.work()
+    for method in recorded.experiment.methods:
+        winner = recorded.state(method.name, Stage.SEARCH).best
         assert winner is not None
-        stages = {u.stage: u.study for u in campaign.ready_stages() if u.method == method.name}
+        stages = {u.stage: u for u in recorded.states().ready() if u.method == method.name}
         values = {
-            trial_index: trial.value for trial_index, trial in stages["search"].complete().items()
+            trial_index: trial.value for trial_index, trial in stages["search"].complete.items()
         }
         assert winner.trial_index == max(values, key=lambda trial_index: values[trial_index] or 0)
-        assert stages["reproductions"].params_of(0) == winner.params
-        fixed = stages["final"].params_of(0) or {}
+        given = stages["reproductions"].given, stages["final"].given
+        assert given[0] is not None
+        assert given[1] is not None
+        assert given[0][0] == winner.params
+        fixed = dict(given[1][0] or {})
         assert (fixed.pop("epochs"), fixed.pop("follow_up_epochs")) == (2, 1)
         assert fixed == winner.params
         runs = [task for task, *_, f in handed if f.parts[-4:-2] == (method.name, "final")]
@@ -141,48 +143,48 @@ def test_reproductions_retrain_the_winner_of_the_search(make: Made, handed: Hand
 
 
 def test_a_trials_value_is_the_mean_of_its_folds(make: Made, handed: Handed) -> None:
-    campaign = make()
-    campaign.work()
-    for unit in campaign.ready_stages():
+    recorded = make()
+    recorded.work()
+    for unit in recorded.states().ready():
         if unit.stage in ("search", "reproductions"):
-            for trial in unit.study.complete().values():
+            for trial in unit.complete.values():
                 folds = trial.fold_values
                 assert len(folds) == 4
                 assert trial.value == pytest.approx(sum(folds) / 4)
-    assert campaign.is_complete()
+    assert recorded.is_complete()
 
 
 def test_a_whole_small_campaign_trains_and_scores(make: Made) -> None:
-    campaign = make()
-    campaign.work()
-    assert campaign.is_complete()
-    for unit in campaign.ready_stages():
-        for trial in unit.study.complete().values():
+    recorded = make()
+    recorded.work()
+    assert recorded.is_complete()
+    for unit in recorded.states().ready():
+        for trial in unit.complete.values():
             scores = trial.scores
             if unit.stage in ("reproductions", "final"):
                 assert scores is not None
                 assert all(0 <= v <= 1 for metrics in scores.values() for v in metrics.values())
             elif unit.stage == "search":
                 assert scores is None
-    worked = list(campaign.out_dir.rglob("model.pt"))
+    worked = list(recorded.out_dir.rglob("model.pt"))
     assert len(worked) == 2 * 2 * 4 + 2 * 2
 
 
 def test_metrics_on_request_are_measured_on_the_test_classes_only(make: Made) -> None:
     asked = ["recall_at_2", "NMI", "separability", "binary_recall_at_2"]
     protocol = experiment().plain()["protocol"] | {"final_metrics": asked}
-    campaign = make(protocol=protocol)
-    campaign.work()
-    for unit in campaign.ready_stages():
-        for trial in unit.study.complete().values():
+    recorded = make(protocol=protocol)
+    recorded.work()
+    for unit in recorded.states().ready():
+        for trial in unit.complete.values():
             if unit.stage == "search":
                 assert not set(asked) & set(str(trial).split("'"))
             else:
                 scores = trial.scores
                 assert all(set(asked) <= set(metrics) for metrics in scores.values())
-    for records in campaign.out_dir.rglob("records/curves.csv"):
+    for records in recorded.out_dir.rglob("records/curves.csv"):
         assert not any(name in records.read_text() for name in asked)
-    rows = collect(campaign).rows
+    rows = collect(recorded).rows
     names = {(row.method, row.category, row.metric) for row in rows}
     for method, suffix in (("contrastive", "_raw"), ("heated_up_softmax", "_raw")):
         for category in ("aggregate", "ensemble", "complete"):
@@ -209,21 +211,21 @@ def test_gradual_heating_is_searched_and_what_is_fitted_before_is_in_all_stages(
         assert task.settings.schedules["alpha"].factor == task.settings.params[FACTOR]
 
     monkeypatch.setattr(trainer, "fit_first_values", note)
-    campaign = make(methods=[method])
-    campaign.work()
+    recorded = make(methods=[method])
+    recorded.work()
     assert Counter(fitted) == {"folds": (2 + 2) * 4, "fixed": 2}
-    rows = [row for row in collect(campaign).rows if row.method == "gradual"]
+    rows = [row for row in collect(recorded).rows if row.method == "gradual"]
     assert {row.category for row in rows} == {"aggregate", "ensemble", "complete"}
-    drawn = [unit.study for unit in campaign.ready_stages() if unit.stage == "search"]
-    for trial in drawn[0].complete().values():
+    drawn = [unit for unit in recorded.states().ready() if unit.stage == "search"]
+    for trial in drawn[0].complete.values():
         assert 0.1 <= trial.params[FACTOR] <= 0.5
 
 
 def test_another_metric_of_the_validation_classes_may_choose(make: Made) -> None:
     protocol = experiment().plain()["protocol"] | {"selects_by": "recall_at_2"}
-    campaign = make(protocol=protocol)
-    campaign.work()
-    results = collect(campaign)
+    recorded = make(protocol=protocol)
+    recorded.work()
+    results = collect(recorded)
     assert results.selected_by.title == "R@2"
     for record in (*results.methods[0].search, *results.methods[0].reproductions):
         for fold, curve in enumerate(record.curves):
@@ -238,14 +240,14 @@ def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: M
     asked = ["trace_within_raw", "trainval_separability", "trainval_trace_within_raw"]
     asked.append("verification_accuracy")
     protocol = experiment().plain()["protocol"] | {"final_metrics": asked}
-    campaign = make(protocol=protocol)
-    campaign.work()
-    rows = {(r.method, r.category, r.reproduction, r.metric): r for r in collect(campaign).rows}
-    prepared = campaign.prepared
+    recorded = make(protocol=protocol)
+    recorded.work()
+    rows = {(r.method, r.category, r.reproduction, r.metric): r for r in collect(recorded).rows}
+    prepared = recorded.prepared
     trainval = prepared.dataset.subset(prepared.splits.trainval)
     for name in ("contrastive", "heated_up_softmax"):
         method = prepared.method(name)
-        where = (campaign.out_dir, method, (Stage.FINAL, 0, 0), prepared.input_shape(name))
+        where = (recorded.out_dir, method, (Stage.FINAL, 0, 0), prepared.input_shape(name))
         network = load_kept(*where).eval()
         images = build_pipeline(
             trainval, method.model, method.training.augmentation, prepared.device
@@ -272,23 +274,23 @@ def test_distances_to_proxies_and_listed_pairs(
         "pairs": {"LFW": {"file": str(tmp_path / "pairs.txt")}},
         "final_metrics": ["AvgDTP", "verification_LFW", "verification_LFW_se"],
     }
-    campaign = make(protocol=protocol)
-    data = campaign.prepared.dataset
+    recorded = make(protocol=protocol)
+    data = recorded.prepared.dataset
     names = [f"{label}/{row % 6}" for row, label in enumerate(data.labels)]
     monkeypatch.setitem(vars(data), "sample_names", np.array(names, dtype=object))
-    campaign.work()
+    recorded.work()
     rows = {
-        (r.method, r.category, r.reproduction, r.metric): r.value for r in collect(campaign).rows
+        (r.method, r.category, r.reproduction, r.metric): r.value for r in collect(recorded).rows
     }
-    method, device = campaign.prepared.method("heated_up_softmax"), campaign.prepared.device
-    splits = campaign.prepared.splits
+    method, device = recorded.prepared.method("heated_up_softmax"), recorded.prepared.device
+    splits = recorded.prepared.splits
     expected = []
     for stage, fold, classes in [
         *((Stage.REPRODUCTIONS, n, fold.train) for n, fold in enumerate(splits.folds)),
         (Stage.FINAL, 0, splits.trainval),
     ]:
         samples = data.subset(classes)
-        where = (tmp_path, method, (stage, 0, fold), campaign.prepared.input_shape(method.name))
+        where = (tmp_path, method, (stage, 0, fold), recorded.prepared.input_shape(method.name))
         images = build_pipeline(samples, method.model, method.training.augmentation, device)
         network = load_kept(*where).eval()
         folder = fold_folder(tmp_path, method.name, stage, 0, fold)
@@ -316,31 +318,31 @@ def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(
 
     monkeypatch.setattr(TrialRunner, "_reproduce", diverge)
     monkeypatch.setattr(TrialRunner, "_train_final", diverge)
-    monkeypatch.setattr(Campaign, "final_epochs", lambda *_: (1, 0))
+    monkeypatch.setattr("reality_check.studies.plan.final_epochs", lambda *_: (1, 0))
     protocol = experiment().plain()["protocol"] | {"final_metrics": ["recall_at_2", "AMI"]}
-    campaign = make(protocol=protocol)
-    campaign.work()
-    values = {(row.category, row.metric): row.value for row in collect(campaign).rows}
+    recorded = make(protocol=protocol)
+    recorded.work()
+    values = {(row.category, row.metric): row.value for row in collect(recorded).rows}
     assert len(values) == 3 * 2 * 5, "in both geometries"
     assert set(values.values()) == {0.0}
     assert {("ensemble", "AMI"), ("complete", "mean_average_precision_at_r_raw")} <= set(values)
 
 
 def test_a_gallery_is_drawn_once_a_method_where_one_is_asked_for(make: Made) -> None:
-    campaign = make(protocol=experiment().plain()["protocol"] | {"gallery": 3})
-    campaign.work()
-    drawn = sorted(path.relative_to(campaign.out_dir) for path in campaign.out_dir.rglob("*.png"))
+    recorded = make(protocol=experiment().plain()["protocol"] | {"gallery": 3})
+    recorded.work()
+    drawn = sorted(path.relative_to(recorded.out_dir) for path in recorded.out_dir.rglob("*.png"))
     names = ("contrastive", "heated_up_softmax")
     assert drawn == [Path(name, "reproductions", "000", "gallery.png") for name in names]
-    methods = collect(campaign).methods
-    assert [m.gallery for m in methods] == [campaign.out_dir / path for path in drawn]
-    (campaign.out_dir / drawn[0]).unlink()
-    assert collect(campaign).methods[0].gallery is None
+    methods = collect(recorded).methods
+    assert [m.gallery for m in methods] == [recorded.out_dir / path for path in drawn]
+    (recorded.out_dir / drawn[0]).unlink()
+    assert collect(recorded).methods[0].gallery is None
 
 
 def test_only_trials_of_several_folds_take_several_processes(make: Made) -> None:
-    campaign = make()
-    runner = TrialRunner(campaign.prepared, campaign.out_dir, folds_at_once=3)
+    recorded = make()
+    runner = TrialRunner(recorded.prepared, recorded.out_dir, folds_at_once=3)
     taken = {stage: runner.resources(stage) for stage in Stage}
     assert {stage: each["processes"] for stage, each in taken.items()} == {
         Stage.SEARCH: 3,
@@ -367,16 +369,16 @@ def test_a_diverged_fold_makes_a_trial_of_value_0_without_checkpoints(
         return healthy(self)
 
     monkeypatch.setattr(Trainer, "run", run)
-    campaign = make()
-    campaign.work()
-    assert campaign.is_complete()
-    search = next(u.study for u in campaign.ready_stages() if u.method == "contrastive")
-    trial = search.complete()[1]
+    recorded = make()
+    recorded.work()
+    assert recorded.is_complete()
+    search = next(u for u in recorded.states().ready() if u.method == "contrastive")
+    trial = search.complete[1]
     assert (trial.value, trial.diverged) == (0.0, "the loss became nan")
-    folder = trial_folder(campaign.out_dir, "contrastive", Stage.SEARCH, 1)
+    folder = trial_folder(recorded.out_dir, "contrastive", Stage.SEARCH, 1)
     assert folder.is_dir()
     assert list(folder.rglob("*.pt")) == []
-    winner = campaign.winner(campaign.experiment.method("contrastive"))
+    winner = recorded.state("contrastive", Stage.SEARCH).best
     assert winner is not None
     assert winner.trial_index == 0
 
@@ -399,17 +401,17 @@ def test_after_one_diverged_reproduction_the_final_stage_goes_by_the_other(
         return dataclasses.replace(result, epoch=9, follow_up_epochs=5) if in_search else result
 
     monkeypatch.setattr(Trainer, "run", run)
-    campaign = make(methods=[{"base": "contrastive", "samples_per_class": 2}])
-    campaign.work()
-    assert campaign.is_complete()
-    (method,) = campaign.experiment.methods
-    reproductions = campaign.study(method, Stage.REPRODUCTIONS)
+    recorded = make(methods=[{"base": "contrastive", "samples_per_class": 2}])
+    recorded.work()
+    assert recorded.is_complete()
+    (method,) = recorded.experiment.methods
+    reproductions = recorded.state(method.name, Stage.REPRODUCTIONS)
     assert reproductions is not None
-    reasons = [trial.diverged for trial in reproductions.complete().values()]
+    reasons = [trial.diverged for trial in reproductions.complete.values()]
     assert reasons == [None, "the loss became nan"]
     final = [task for task, *_, folder in handed if folder.parts[-3] == "final"]
     assert [task.fixed_epochs for task in final] == [(2, 1)] * 2, "not those of the search"
-    kept = {path.parts[-4:-2] for path in campaign.out_dir.rglob("*.pt")}
+    kept = {path.parts[-4:-2] for path in recorded.out_dir.rglob("*.pt")}
     assert kept == {("reproductions", "000"), ("final", "000"), ("final", "001")}
 
 
@@ -424,10 +426,10 @@ def test_a_method_that_always_diverges_has_no_further_stages_and_stops_nobody(
         return healthy(self)
 
     monkeypatch.setattr(Trainer, "run", run)
-    campaign = make()
-    campaign.work()
-    assert campaign.is_complete()
-    stages = [(unit.method, unit.stage) for unit in campaign.ready_stages()]
+    recorded = make()
+    recorded.work()
+    assert recorded.is_complete()
+    stages = [(unit.method, unit.stage) for unit in recorded.states().ready()]
     assert ("contrastive", "search") in stages
     assert ("contrastive", "reproductions") not in stages
     assert ("heated_up_softmax", "final") in stages
@@ -451,8 +453,7 @@ def test_an_exception_stops_all_workers_until_the_user_starts_afresh(
                 make().work()
         assert len(calls) == 1
     again = make()
-    for unit in again.ready_stages():
-        unit.study.clear_failures()
+    again.clear_failures()
     again.work()
     assert again.is_complete()
 
@@ -469,9 +470,9 @@ def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []
-    campaign = SimpleNamespace(tidy=lambda: said.append("tidy"))
+    recorded = SimpleNamespace(tidy=lambda: said.append("tidy"))
     runner = SimpleNamespace(on_progress=lambda state: said.append(state["doing"]))
-    loop = WorkLoop(campaign, runner)  # type: ignore[arg-type]
+    loop = WorkLoop(recorded, runner)  # type: ignore[arg-type]
     outcomes, clock = iter(["wait", "worked", "done"]), iter([5.0, 5.3, 6.0, 7.0])
     monkeypatch.setattr(loop, "_work_on_first_free_stage", lambda: next(outcomes))
     monkeypatch.setattr(work_loop, "time", SimpleNamespace(monotonic=lambda: next(clock)))

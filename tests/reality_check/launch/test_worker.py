@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from reality_check.studies.campaign import Campaign
 from support.paths import DOCS
 
 from reality_check.config import load_experiment
@@ -22,6 +21,7 @@ from reality_check.launch.prepare import prepare
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import lock_experiment
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE
 
@@ -30,8 +30,8 @@ from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE
 def begun(tiny: Path, tmp_path: Path) -> Path:
     """The output folder of a run that was stopped before its first trial."""
     prepared = prepare(load_experiment(tiny), tmp_path / "out")
-    campaign = Campaign(prepared.experiment, tmp_path / "out")
-    campaign.baselines().set_attribute("data", prepared.describe_data())
+    recorded = RecordedExperiment(prepared.experiment, tmp_path / "out")
+    recorded.set_attribute("data", prepared.describe_data())
     (tmp_path / "out" / "logs").mkdir()
     return tmp_path / "out"
 
@@ -48,8 +48,8 @@ def test_what_a_machine_lacks_does_not_stop_the_others(
     lock_experiment(load_experiment(begun / "experiment.yaml", [missing, "device=cpu"]), begun)
     assert work(begun, 5) == USAGE
     assert "nowhere.npz" in capsys.readouterr().err
-    campaign = Campaign(here, begun)
-    assert not any(unit.study.failure() or unit.study.trials() for unit in campaign.ready_stages())
+    recorded = RecordedExperiment(here, begun)
+    assert not any(unit.failure or unit.attempts for unit in recorded.states().ready())
 
 
 def test_a_worker_of_a_complete_experiment_needs_nothing(
@@ -58,7 +58,7 @@ def test_a_worker_of_a_complete_experiment_needs_nothing(
     here = load_experiment(begun / "experiment.yaml")
     lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(Campaign, "is_complete", lambda self: True)
+    monkeypatch.setattr(RecordedExperiment, "is_complete", lambda self: True)
     monkeypatch.setattr(WorkLoop, "run", lambda self: None)
     assert work(begun, 5) == DONE
 

@@ -101,7 +101,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         results = ExperimentResults(
             locked.name, "quick", "mlrc", finished, methods, measured, baselines
         )
-        monkeypatch.setattr(room, "collect", lambda campaign, importance: results)
+        monkeypatch.setattr(room, "collect", lambda recorded, importance: results)
         lock_experiment(locked, tmp_path)
         (tmp_path / "studies.db").touch()
         return tmp_path
@@ -171,7 +171,7 @@ def test_the_verdict_says_what_would_decide_the_undecided(
     results = ExperimentResults(
         "made_up", "quick", "mlrc", True, methods, measured, config=locked.plain(), costs=costs
     )
-    monkeypatch.setattr(room, "collect", lambda campaign, importance: results)
+    monkeypatch.setattr(room, "collect", lambda recorded, importance: results)
     rows = claim_rows([], [folder])
     better, as_good = (row.verdict for row in rows)
     assert better.startswith("**undecided**: +0.50 points")

@@ -15,7 +15,7 @@ from reality_check.cli.main import main
 from reality_check.config.schema import Experiment
 from reality_check.registry.joining import check_joinable, joined, joined_code
 from reality_check.registry.pack import Pack
-from reality_check.studies.growth import Step
+from reality_check.studies.plan import Step
 from reality_check.utils.errors import UsageError
 
 ONE, TWO = "quick/normalized_softmax", "quick/contrastive"

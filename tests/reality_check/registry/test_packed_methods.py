@@ -18,7 +18,7 @@ from reality_check.launch import prepare
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.report.summary import Summary
 from reality_check.report.tables import other_tables
-from reality_check.studies.growth import Step
+from reality_check.studies.plan import Step
 from reality_check.utils.errors import UsageError
 
 

@@ -24,7 +24,7 @@ from reality_check.report.collect import (
 from reality_check.report.deviations import _restarts
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
-from reality_check.studies.trial import StoredTrial
+from reality_check.studies.stored_trial import StoredTrial
 
 ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout_precision_at_1"]
 
@@ -35,13 +35,10 @@ class Scored:
     name = "tiny/m/reproductions"
 
     def __init__(self, scores: Any) -> None:
-        self._trials = {
+        self.complete = {
             0: StoredTrial(0, 0, "complete", scores=scores),
             1: StoredTrial(1, 1, "complete", diverged="the loss became nan"),
         }
-
-    def complete(self) -> dict[int, StoredTrial]:
-        return self._trials
 
 
 def scored(normalize: bool) -> dict[str, float]:
@@ -83,7 +80,7 @@ def test_a_diverged_run_counts_as_0_wherever_a_scored_one_has_a_value(normalize:
 
 def attempts(*notes: dict[str, Any]) -> Any:
     trials = [StoredTrial(0, 0, "complete", **own) for own in notes]
-    return SimpleNamespace(trials=lambda: trials)
+    return SimpleNamespace(attempts=trials)
 
 
 def test_hours_are_of_all_processes_and_attempts_by_kind_of_device() -> None:
@@ -166,9 +163,9 @@ def test_lost_workers_are_restarts() -> None:
         StoredTrial(4, 4, "complete", trial_index=1, value=0.3),
     ]
     study: Any = SimpleNamespace(
-        trials=lambda: stored,
-        complete=lambda: {0: stored[1], 1: stored[4]},
-        params_of=lambda index: {"x": index},
+        attempts=stored,
+        complete={0: stored[1], 1: stored[4]},
+        given=[{"x": 0}, {"x": 1}],
     )
     search = _records("a", Stage.SEARCH, study)
     assert [(record.state, record.value, record.attempts) for record in search] == [

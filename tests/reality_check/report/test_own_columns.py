@@ -70,9 +70,9 @@ def computed(folder: Path, results: ExperimentResults, *names: str) -> tuple[lis
         trained=lambda: SimpleNamespace(methods=[first]),  # the second comes from a pack
     )
     log: list[str] = []
-    campaign: Any = SimpleNamespace(experiment=experiment, out_dir=folder)
+    recorded: Any = SimpleNamespace(experiment=experiment, out_dir=folder)
     costs = (Cost(first.name, "search", "cpu", 1, 2.5), Cost(packed.name, "search", "cpu", 1, 9.0))
-    compute_columns(campaign, lambda: dataclasses.replace(results, costs=costs), log.append)
+    compute_columns(recorded, lambda: dataclasses.replace(results, costs=costs), log.append)
     assert read_columns(folder, packed.name, paths) == ()
     return log, read_columns(folder, first.name, paths)
 

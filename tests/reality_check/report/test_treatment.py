@@ -8,13 +8,13 @@ from typing import Any, cast
 from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.report.treatment import origins
-from reality_check.studies.trial import StoredTrial
+from reality_check.studies.stored_trial import StoredTrial
 
 
 def study(versions: str, *devices: str, gpu: str | None = None, sampler: str | None = None) -> Any:
     trials = {n: StoredTrial(n, n, "complete", device=d, gpu=gpu) for n, d in enumerate(devices)}
     about = {"versions": versions, "machine": "Linux x86_64", "sampler": sampler}
-    return SimpleNamespace(about=lambda: about, complete=lambda: trials)
+    return SimpleNamespace(about=about, complete=trials)
 
 
 def said(**methods: Any) -> list[str]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import optuna
 import pytest
-from reality_check.studies.campaign import Campaign, read_campaign
 from support.recorded_runs import experiment as recorded
 from support.recorded_runs import record
 
@@ -20,10 +19,12 @@ from reality_check.studies.growth import (
     describe_changes,
     read_steps,
     record_step,
-    reproduction_order,
     without_growth,
 )
 from reality_check.studies.output_folder import check_same_experiment, growth, lock_experiment
+from reality_check.studies.plan import reproduction_order
+from reality_check.studies.recorded_experiment import RecordedExperiment, read_experiment
+from reality_check.studies.stored_trial import best_trial
 from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import TrialContext, TrialResult, set_attributes
 from reality_check.utils.errors import UsageError
@@ -124,8 +125,8 @@ def test_a_worker_with_another_optuna_draws_nothing(
     monkeypatch.setattr(optuna, "__version__", "99.0")
     assert work(tmp_path, 0) == USAGE
     assert "but 99.0 is installed, whose sampler tpe draws other" in capsys.readouterr().err
-    studies = read_campaign(tmp_path).studies().values()
-    assert [study.failure() for study in studies if study.failure()] == []
+    studies = read_experiment(tmp_path).states().begun().values()
+    assert [study.failure for study in studies if study.failure] == []
 
 
 def test_trials_by_parameter_grow_with_the_trials_of_every_method() -> None:
@@ -195,7 +196,7 @@ def made(storage: Any, made_of: list[Any]) -> Study:
 
 def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
     """And it counts no more, but its record and its hours stay."""
-    campaign = Campaign(experiment(), tmp_path)
+    recorded = RecordedExperiment(experiment(), tmp_path)
     done: list[int] = []
 
     def work(context: TrialContext) -> TrialResult:
@@ -207,14 +208,14 @@ def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
             pass
         return {index: trial.value for index, trial in study.complete().items()}
 
-    assert finish(made(campaign.storage, ["a", {"b": (1, 2)}])) == {0: 1.0, 1: 2.0}
-    again = made(campaign.storage, ["a", {"b": (1, 2)}, "c"])
+    assert finish(made(recorded.storage, ["a", {"b": (1, 2)}])) == {0: 1.0, 1: 2.0}
+    again = made(recorded.storage, ["a", {"b": (1, 2)}, "c"])
     assert finish(again) == {0: 1.0, 1: 2.0, 2: 3.0}
     assert done == [0, 1, 2]
-    changed = made(campaign.storage, ["a", {"b": (1, 3)}, "c"])
+    changed = made(recorded.storage, ["a", {"b": (1, 3)}, "c"])
     assert not changed.is_complete()
     assert finish(changed) == {0: 1.0, 1: 4.0, 2: 3.0}
-    assert changed.best() is not None
+    assert best_trial(changed.complete()) is not None
     assert [trial.superseded for trial in changed.trials()] == [False, True, False, False]
     assert len(changed.trials()) == 4
     with pytest.raises(TypeError, match="superseded"):

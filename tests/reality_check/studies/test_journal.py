@@ -8,7 +8,6 @@ from pathlib import Path
 
 import optuna
 import pytest
-from reality_check.studies.campaign import Campaign
 
 from reality_check.cli.main import main
 from reality_check.config import load_experiment
@@ -16,6 +15,7 @@ from reality_check.launch.prepare import prepare
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.storage import (
     check_workers,
     open_storage,
@@ -71,7 +71,7 @@ def test_a_second_worker_on_a_journal_is_refused(
 ) -> None:
     out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
     locked = prepare(load_experiment(tiny, [f"storage={url}"]), out).experiment
-    Campaign(locked, out).baselines()
+    RecordedExperiment(locked, out).set_attribute("data", {})
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which the command sets for good
     worked: list[WorkLoop] = []
     monkeypatch.setattr(WorkLoop, "run", lambda self: worked.append(self))
@@ -96,7 +96,8 @@ def test_the_next_worker_on_a_journal_takes_up_what_the_last_one_had(
     """The last one was killed on another machine, or this one has been restarted since."""
     out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
     locked = prepare(load_experiment(tiny, [f"storage={url}"]), out).experiment
-    (stage, *_) = (unit.study for unit in Campaign(locked, out).ready_stages())
+    recorded = RecordedExperiment(locked, out)
+    stage = recorded.study(next(recorded.states().ready()))
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     stage.study.ask().set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})
     stage.release_lost()
@@ -104,8 +105,8 @@ def test_the_next_worker_on_a_journal_takes_up_what_the_last_one_had(
     states: list[str] = []
 
     def look(loop: WorkLoop) -> None:
-        works = loop._campaign.ready_stages()
-        states.extend(trial.state for work in works for trial in work.study.trials())
+        works = loop._recorded.states().ready()
+        states.extend(trial.state for work in works for trial in work.attempts)
 
     monkeypatch.setattr(WorkLoop, "run", look)
     assert work(out, 0) == 0
@@ -127,4 +128,4 @@ def test_a_whole_experiment_on_a_journal(
     assert main([*command, "--workers", "2"]) == 2
     assert "serves one worker" in capsys.readouterr().err
     assert main(command) == 0
-    assert Campaign(load_locked(Path(out)), Path(out)).is_complete()
+    assert RecordedExperiment(load_locked(Path(out)), Path(out)).is_complete()

@@ -14,7 +14,6 @@ import pytest
 import sqlalchemy
 from hypothesis import example, given
 from hypothesis import strategies as st
-from reality_check.studies.campaign import read_campaign, storage_url
 from sqlalchemy import URL
 from sqlalchemy.event import listen
 from support.examples import examples
@@ -25,6 +24,7 @@ from reality_check.launch.prepare import _resolve_for_folder
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.recorded_experiment import read_experiment, storage_url
 from reality_check.studies.storage import (
     open_storage,
     same_database,
@@ -107,11 +107,11 @@ def test_what_is_locked_is_the_whole_path_and_readers_make_no_file(
     open_storage(locked.storage)
     lock_experiment(locked, folder / "out")
     monkeypatch.chdir(elsewhere)
-    read_campaign(folder / "out")
+    read_experiment(folder / "out")
     for url in ("sqlite:///rel.db", "journal://rel.log"):
         lock_experiment(locked.model_copy(update={"storage": url}), folder / "out")
         with pytest.raises(UsageError, match=f"is not there: {elsewhere}/rel"):
-            read_campaign(folder / "out")
+            read_experiment(folder / "out")
         assert work(folder / "out", 0, storage=url) == USAGE
     assert list(elsewhere.iterdir()) == []
 

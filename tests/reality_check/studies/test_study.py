@@ -20,8 +20,9 @@ from sqlalchemy.event import listen
 from reality_check.config.values import Choices, Range, Searched
 from reality_check.studies import study as search
 from reality_check.studies.storage import open_storage
+from reality_check.studies.stored_trial import best_trial, complete_by_index
 from reality_check.studies.study import MAX_LOST, Study, StudyPlan
-from reality_check.studies.trial import TrialContext, TrialResult, complete_by_index
+from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.lease import Lease
 from reality_check.utils.processes import this_process
@@ -169,7 +170,7 @@ def test_a_worker_whose_waiting_trial_was_taken_stands_down(
     assert worked == [], "the slow worker always came too late"
     monkeypatch.undo()
     check_exact(fast, 4)
-    assert fast.best() is not None
+    assert best_trial(fast.complete()) is not None
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -279,13 +280,13 @@ def test_an_index_that_always_loses_its_worker_stops_the_stage(
     message = f"trial 0: its worker was lost {MAX_LOST + 1} times"
     with pytest.raises(WorkFailed, match=message):
         stage.work_once(work)
-    failure = stage.failure()
+    failure = stage.attribute("failure")
     assert failure is not None
     assert failure["message"].startswith("trial 0: ")
     assert not failure["usage"]
     again = make_study()
     again.clear_failures()
-    assert again.failure() is None
+    assert again.attribute("failure") is None
     finish(again)
     check_exact(again, 4)
     assert again.complete()[0].params == params
@@ -325,7 +326,7 @@ def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
 
     assert paused.work_once(interrupted)
     assert touched == ["before"]
-    assert paused.failure() is None
+    assert paused.attribute("failure") is None
     (lost,) = [trial for trial in paused.trials() if trial.state == "failed"]
     assert lost.was_abandoned
     finish(other)
@@ -351,7 +352,7 @@ def test_a_lease_lasts_half_the_grace_time_of_the_heartbeats(
 
     assert paused.work_once(interrupted)
     assert ends == [storage.grace_period / 2]
-    assert paused.failure() is None
+    assert paused.attribute("failure") is None
 
 
 def test_without_heartbeats_a_lease_has_no_end(tmp_path: Path) -> None:
@@ -446,11 +447,11 @@ def test_an_exception_is_recorded_and_is_no_lost_worker(
 
 def test_a_failure_is_known_to_all_workers_until_the_user_starts_afresh(make_study: Open) -> None:
     one, other = make_study(), make_study()
-    assert other.failure() is None
+    assert other.attribute("failure") is None
     one.record_failure("a reason", usage=True)
-    assert other.failure() == {"message": "a reason", "usage": True}
+    assert other.attribute("failure") == {"message": "a reason", "usage": True}
     other.clear_failures()
-    assert one.failure() is None
+    assert one.attribute("failure") is None
 
 
 # -- diverged ----------------------------------------------------------------------------------
@@ -469,7 +470,7 @@ def test_a_diverged_trial_counts_and_never_wins(make_study: Open) -> None:
     stage = make_study()
     finish(stage, diverging({0, 1}))
     check_exact(stage, 4)
-    best = stage.best()
+    best = best_trial(stage.complete())
     assert best is not None
     assert best.trial_index == 3
 
@@ -478,7 +479,7 @@ def test_if_all_diverged_there_is_no_winner(make_study: Open) -> None:
     stage = make_study()
     finish(stage, diverging({0, 1, 2, 3}))
     check_exact(stage, 4)
-    assert stage.best() is None
+    assert best_trial(stage.complete()) is None
 
 
 def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
@@ -487,7 +488,7 @@ def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
     stage = make_study()
     values = [0.2, 0.5, 0.5, 0.1]
     finish(stage, lambda attempt: TrialResult(values[attempt.trial_index]))
-    best = stage.best()
+    best = best_trial(stage.complete())
     assert best is not None
     assert best.trial_index == 1
     assert stage.study.direction is StudyDirection.MAXIMIZE, "what the sampler seeks"
@@ -593,7 +594,7 @@ def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
 
 
 def test_the_study_records_its_sampler(make_study: Open) -> None:
-    about = make_study(sampler="tpe").about()
+    about = make_study(sampler="tpe").attribute("about")
     assert about["sampler"] == "tpe"
     assert about["sampler_arguments"]["n_startup_trials"] == 4, "as many as there are parameters"
     assert "optuna" in about["versions"]

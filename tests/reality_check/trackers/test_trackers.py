@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from reality_check.studies.campaign import read_campaign
 from support.in_process import run_command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import reality_check as rc
+from reality_check.studies.recorded_experiment import read_experiment
 from reality_check.trackers.tensorboard import TensorBoardTracker
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.trackers.tracking import BUILT_IN, Tracker
@@ -40,11 +40,11 @@ def ran(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def trials(ran: Path) -> dict[str, TrackedTrial]:
     """All of it, by name."""
-    campaign = read_campaign(ran)
+    recorded = read_experiment(ran)
     every = [
-        tracked(campaign, work, index)
-        for work in campaign.ready_stages()
-        for index in work.study.complete()
+        tracked(recorded, work, index)
+        for work in recorded.states().ready()
+        for index in work.complete
     ]
     return {f"{trial.method}, {trial.name}": trial for trial in every}
 

@@ -1,21 +1,22 @@
-"""A campaign that works in the test's own process."""
+"""An experiment that is worked on in the test's own process."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from reality_check.studies.campaign import Campaign
-
 from reality_check.config import Experiment
+from reality_check.config.metrics import Stage
 from reality_check.data import ImageSet
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
+from reality_check.studies.plan import StudyKey, StudyState
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.training.prepared_experiment import PreparedExperiment
 
 
-class WorkedCampaign(Campaign):
-    """A campaign with a worker of its own: ``work()`` does all that is left.
+class WorkedExperiment(RecordedExperiment):
+    """An experiment with a worker of its own: ``work()`` does all that is left.
 
     Args:
         experiment: validated.
@@ -37,3 +38,8 @@ class WorkedCampaign(Campaign):
 
     def work(self) -> None:
         WorkLoop(self, self.runner).run()
+
+    def state(self, method: str, stage: Stage, search: int = 0) -> StudyState:
+        state = self.states().get(StudyKey(method, stage, search))
+        assert state is not None, "its trials cannot start"
+        return state
