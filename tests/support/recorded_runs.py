@@ -66,7 +66,7 @@ class MadeUpRunner:
             "curves": [[[-1, 0.1], [1, value]] for value in values],
         }
         if study.stage is not Stage.SEARCH:
-            about["scores"] = self._score(work, index, draw)
+            about["scores"] = self._score(study, index, draw)
         return TrialResult(fmean(values), about)
 
     def _score(self, study: StudyState, index: int, draw: np.random.Generator) -> dict[str, Any]:

@@ -296,7 +296,7 @@ def test_by_default_validation_classes_choose_the_epochs_of_networks_on_all_clas
         ((_, search, train, validation),) = by_stage(tasks, method.name, "search")
         assert (train, validation, search.fixed_epochs) == (4, 4, None)
         study = next(u for u in recorded.states().ready() if u.method == method.name)
-        (trial,) = study.complete().values()
+        (trial,) = study.complete.values()
         (total,), (second,) = trial.fold_epochs, trial.follow_up_epochs
         runs = by_stage(tasks, method.name, "final")
         assert len(runs) == 2

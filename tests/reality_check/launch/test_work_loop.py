@@ -474,7 +474,7 @@ def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
     runner = SimpleNamespace(on_progress=lambda state: said.append(state["doing"]))
     loop = WorkLoop(recorded, runner)  # type: ignore[arg-type]
     outcomes, clock = iter(["wait", "worked", "done"]), iter([5.0, 5.3, 6.0, 7.0])
-    monkeypatch.setattr(loop, "_work_on_first_free_stage", lambda: next(outcomes))
+    monkeypatch.setattr(loop, "_work_on_next_unit", lambda: next(outcomes))
     monkeypatch.setattr(work_loop, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(work_loop, "pause", lambda seconds: said.append(f"pause {seconds:g}"))
     loop.run()

@@ -125,7 +125,7 @@ def test_a_search_is_parallel_where_a_model_drew_while_another_trial_ran(
         )
         for number, start in enumerate(starts)
     }
-    study: Any = SimpleNamespace(about=lambda: about, complete=lambda: trials)
+    study: Any = SimpleNamespace(about=about, complete=trials)
     assert _parallel_methods({("a", Stage.SEARCH, 0): study}) == named
 
 
