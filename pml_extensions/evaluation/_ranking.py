@@ -48,7 +48,7 @@ _LARGEST_UNTIED_CLASS = 256
 #: if they have at least this many dimensions, in chunks of this many rows, if at most this many
 #: similarities must be kept, and if no class holds more than 1 / _HALVED_SHARE of all.
 _HALVED_SIZE = 128
-_HALVED_ROWS = 256
+_HALVED_ROWS = 384
 _HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
 #: A CPU first compares raw vectors in float32 if at most 1 / _ROUNDED_SHARE of all ranks count.

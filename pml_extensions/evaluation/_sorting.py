@@ -193,7 +193,8 @@ def _rank(
     beyond = len(classes) + 1
     # Sorting puts the ranks of matches first.
     if on_cpu:
-        is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, count, exact)
+        counts = own.clamp(max(task.limit or 0, task.first_limit), count).numpy()
+        is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, counts, exact)
         rank = np.arange(1, count + 1, dtype=np.int32)
         ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(beyond))))
     else:
@@ -243,7 +244,7 @@ def nearest_by_numpy(
     similarities: NDArray[np.floating],
     classes: Tensor,
     query_classes: Tensor,
-    count: int,
+    counts: NDArray[np.int64] | int,
     exact: _Exact | None = None,
 ) -> NDArray[np.bool_]:
     """Return the same as ``nearest_by_sorting``, on a CPU several times as fast as topk.
@@ -255,11 +256,13 @@ def nearest_by_numpy(
         similarities: Shape (Q, M).
         classes: Classes of the references, shape (M,).
         query_classes: Classes of the queries, shape (Q,).
-        count: Number of references to return.
+        counts: Number of references whose order matters, of each query or of all; the largest is
+            the number to return.
         exact: Gives exact distances where similarities are too close; None: they are exact.
     """
     slack = similarities.dtype.type(0 if exact is None else exact.slack)
     rows, size = similarities.shape
+    count = int(np.max(counts))
     group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
     groups = size // group
     maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
@@ -274,14 +277,15 @@ def nearest_by_numpy(
     candidates -= starts[:-1, None]
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
-    ranked, matches = (np.take_along_axis(a, order, axis=1) for a in (distances, is_own))
-    # References farther than the ``count``-th nearest by more than ``slack`` do not matter.
-    reach = np.minimum(ranked[:, :-1], ranked[:, [count - 1]]) + slack
+    order += np.arange(rows)[:, None] * order.shape[1]
+    ranked, matches = distances.take(order), is_own.take(order)
+    # References farther than the last one that matters by more than ``slack`` do not matter.
+    reach = np.minimum(ranked[:, :-1], ranked[np.arange(rows), counts - 1][:, None]) + slack
     close = ranked[:, 1:] <= reach
     # Only the order of own and other references matters.
     differ = close & (matches[:, 1:] != matches[:, :-1])
     row, rank, run = _mixed_runs(close, differ)
-    column = candidates[row, order[row, rank]]
+    column = candidates.take(order[row, rank])
     settled = ranked[row, rank] if exact is None else exact.distances(row, column)
     matches[row, rank] = matches[row, rank][np.lexsort((column, settled, run))]
     return matches[:, :count]
