@@ -137,8 +137,7 @@ class Search(Strict):
     retrain_best: PositiveInt | None = None
     """With budget: how many of the best trials are retrained; by default as few as suffice."""
     budget: PositiveInt | None = None
-    """Number of trials of a search whose result is estimated from all subsets of one random
-    search."""
+    """Number of trials of the search that is estimated from all subsets of one random search."""
 
     @field_validator("sampler")
     @classmethod

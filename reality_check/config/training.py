@@ -286,8 +286,7 @@ class Training(Strict):
     autocast: Literal["none", "bf16", "fp16"] = "none"
     """Mixed precision of the network; losses compute in float32."""
     tf32: bool = False
-    """Whether float32 products on a GPU may use TF32, which has a mantissa of 10 bits instead of
-    23."""
+    """Whether float32 products on a GPU may use TF32, with 10 bits of mantissa instead of 23."""
     gpu: Annotated[GpuSettings, RESULT_NEUTRAL] = Field(default_factory=GpuSettings)
     """Settings for faster training on a GPU: docs/gpu.md."""
     gradient_clip: Annotated[float, Field(gt=0)] | None = None
