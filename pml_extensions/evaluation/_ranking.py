@@ -86,7 +86,7 @@ class Retrieval:
             scores: Receives the ranks, and says which ranks must be exact.
 
         Raises:
-            ValueError: No query has an own reference.
+            ValueError: No query has a reference of its class.
         """
         num_references = len(ref_labels)
         limit, first_limit = scores.limits(num_references)
@@ -121,13 +121,15 @@ class Retrieval:
         task = Task(num_own, sizes, start, limit, first_limit)
         if not sort_all:
             gallery = self._side(self._gallery, ref_class, order)
-            count = int(query_counts[counted].sum())
-            query_side = gallery.tile(slice(count))
+            num_counted = int(query_counts[counted].sum())
+            query_side = gallery.tile(slice(num_counted))
             if self.references is not None:
-                query_side = self._side(self.queries, query_class, queries[:count])
-            tied = self._count(query_side, gallery, task, widths[:count], scores)
-            widths = widths[max(count - 1, 0) : count] * len(tied) + widths[count:]
-            queries = torch.cat([tied, queries[count:]])
+                query_side = self._side(self.queries, query_class, queries[:num_counted])
+            tied = self._count(query_side, gallery, task, widths[:num_counted], scores)
+            widths = (
+                widths[max(num_counted - 1, 0) : num_counted] * len(tied) + widths[num_counted:]
+            )
+            queries = torch.cat([tied, queries[num_counted:]])
             del gallery, query_side
         if len(queries) > 0:
             self._sort(query_class, ref_class, task, queries, widths, scores)

@@ -1,4 +1,4 @@
-"""Ranking of each query's own references by sorting its nearest references of all classes."""
+"""Ranking of each query's own references (of its class) by sorting the nearest of all classes."""
 
 from __future__ import annotations
 

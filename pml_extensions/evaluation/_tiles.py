@@ -1,4 +1,4 @@
-"""Ranking of each query's own references from tiles of the similarity matrix."""
+"""Ranking of each query's own references (of its class) from tiles of the similarity matrix."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
         chosen = self.get_function_dict(include, exclude)
         counted = [name for name in chosen if self._is_counted(name)]
-        rest = [name for name in chosen if name not in counted]
+        left_to_pml = [name for name in chosen if name not in counted]
         if self._compares_by_equality and labels.ndim == ref_labels.ndim == 1:
             classes, ref_classes = _class_numbers(labels, ref_labels)
             if any(_float32_confuses(y) for y in (labels, ref_labels)):
@@ -117,10 +117,12 @@ class AccuracyCalculator(pml.AccuracyCalculator):
                 "of labels, or a label_comparison_fn that compares rows."
             )
         values: dict[str, Any] = {}
-        if rest:
+        if left_to_pml:
             checks.require_squares(x.float(), "query")
             checks.require_squares(refs.float(), "reference")
-            values |= super().get_accuracy(x, labels, refs, ref_labels, ref_includes_query, rest)
+            values |= super().get_accuracy(
+                x, labels, refs, ref_labels, ref_includes_query, left_to_pml
+            )
         self.curr_function_dict = chosen
         if counted:
             values |= self._count(counted, x, classes, refs, ref_classes, ref_includes_query)

@@ -259,8 +259,8 @@ class RetrievalMetrics:
                 f"{x.shape[1]} numbers, even for one query at a time; let other processes on it "
                 "end, or pass embeddings on the CPU (embeddings.cpu())."
             ) from None
-        arrays, sums = scores.arrays(x, *(() if refs is None else (refs,)))
-        if not np.isfinite(sums).all():
+        arrays, norms = scores.arrays(x, *(() if refs is None else (refs,)))
+        if not np.isfinite(norms).all():
             _inputs.require_finite(x, "embeddings")
             if refs is not None:
                 _inputs.require_finite(refs, "reference")

@@ -88,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments; overrides may stand after options, which argparse alone refuses."""
-    options, rest = build_parser().parse_known_args(words)
-    for text in rest:
+    options, unparsed = build_parser().parse_known_args(words)
+    for text in unparsed:
         if text.startswith("-") or not hasattr(options, "overrides"):
             known = re.findall(r"--[a-z]+", options.parser.format_help())
             missing = f"option {text!r}" if text.startswith("-") else f"place for {text!r}"

@@ -76,9 +76,9 @@ def _progress(entry: dict[str, Any]) -> str:
         return "its worker is gone; will be retried"
     if entry["fold"] is None:
         return ""
-    most = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
+    of_all = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
     fold = "" if entry["stage"] == Stage.FINAL else f"fold {entry['fold'] + 1}/{entry['folds']}, "
-    return f"{fold}epoch {entry['epoch'] or 0}{most}"
+    return f"{fold}epoch {entry['epoch'] or 0}{of_all}"
 
 
 def _process(entry: dict[str, Any]) -> str:

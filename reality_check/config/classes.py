@@ -1,4 +1,4 @@
-"""Classes named in a YAML: found by registered name or import path, and built with checks."""
+"""Classes that a YAML names: finding them by name or import path, and building their objects."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     Args:
         cls: a class or function.
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
-        what: how messages call it, e.g. ``"loss ProxyAnchorLoss"``.
+        what: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
         extra: arguments of the harness, passed only if the constructor takes them and ``arguments``
             does not set them to ``null``; the value ``$NAME`` of any other argument stands for one
             of them.
@@ -250,9 +250,9 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
     ``**kwargs`` are followed to the base classes.
     """
     if not inspect.isclass(cls):
-        taken = list(inspect.signature(cls).parameters.values())
-        names = [p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        return names, any(p.kind is p.VAR_KEYWORD for p in taken)
+        arguments = list(inspect.signature(cls).parameters.values())
+        names = [p.name for p in arguments if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return names, any(p.kind is p.VAR_KEYWORD for p in arguments)
     names = []
     for base in cls.__mro__:
         init = vars(base).get("__init__")

@@ -16,10 +16,10 @@ _ALL = "all"
 _NAMED = ("dataset", "model", "protocol")
 
 
-def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings at any depth; a range, an object or an optimiser is replaced as a whole."""
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced."""
     merged = dict(base)
-    for key, value in own.items():
+    for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not _replaces(old, value):
             merged[key] = merge(old, value)
@@ -98,12 +98,13 @@ def change_methods(
     """Apply changes to methods by their names, in place."""
     names = [str(method.get("name")) for method in methods]
     for change in changes:
-        for name, entry in change.items():
-            if entry is None:
+        for name, values in change.items():
+            if values is None:
                 continue  # null takes back a change of the base
-            if not isinstance(entry, Mapping):
+            if not isinstance(values, Mapping):
                 raise UsageError(
-                    f"{where}: methods.{name} must map keys of the method to values, got {entry!r}."
+                    f"{where}: methods.{name} must map keys of the method to values, got "
+                    f"{values!r}."
                 )
             if name != _ALL and name not in names:
                 raise UsageError(
@@ -112,10 +113,10 @@ def change_methods(
                 )
             for index, method in enumerate(methods):
                 if name in (_ALL, names[index]):
-                    methods[index] = merge(method, entry)
+                    methods[index] = merge(method, values)
 
 
-def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
+def own_training(changes: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
     """Return a method's training: the protocol's, with the keys that the method changes."""
     common = protocol.get("training") if isinstance(protocol, Mapping) else None
-    return merge(common, own) if isinstance(common, Mapping) else dict(own)
+    return merge(common, changes) if isinstance(common, Mapping) else dict(changes)

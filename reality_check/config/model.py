@@ -1,4 +1,4 @@
-"""What a model's YAML may say."""
+"""The keys of a model's YAML."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def is_table_neutral(key: str) -> bool:
 
 @cache
 def marked_keys(between: str) -> frozenset[str]:
-    """Return the keys that are marked as :class:`MayDiffer` between runs, or experiments."""
+    """Return the keys that the schema marks with ``MayDiffer(between)``."""
     return frozenset(key for mark, key in _marks(Experiment, "") if mark.between == between)
 
 

@@ -1,4 +1,4 @@
-"""What a protocol's YAML may say: split, search, reproductions, and what is scored.
+"""The keys of a protocol's YAML: split, search, reproductions, and what is scored.
 
 All durations are in epochs as the protocol counts them (:attr:`Training.iterations_per_epoch`
 iterations), all learning rates are per optimiser step.
@@ -78,9 +78,9 @@ class Split(Strict):
     @classmethod
     def _check_named_once(cls, value: list[list[str]] | None) -> list[list[str]] | None:
         counts = Counter(name for fold in value or () for name in fold)
-        twice = next((name for name, count in counts.items() if count > 1), None)
-        if twice is not None:
-            raise ValueError(f"the class {twice!r} is listed twice; each validates once at most")
+        repeated = next((name for name, count in counts.items() if count > 1), None)
+        if repeated is not None:
+            raise ValueError(f"the class {repeated!r} is listed twice; each validates once at most")
         return value
 
     @field_validator("folds")
@@ -114,7 +114,7 @@ INDEPENDENT = ("random", "qmc")
 class Search(Strict):
     """The hyper-parameter searches of every method: the same budget for all.
 
-    ``repeats`` independent searches of ``trials`` trials each end with a winner each, which is
+    ``repeats`` independent searches of ``trials`` trials end with one winner each, which is
     retrained; verdicts about a loss are about the means of its searches. With ``budget`` there is
     one random search, and the result of a search of ``budget`` trials is estimated from all subsets
     of that many of its trials. A new sampler is built for every trial; its only state is the study.
@@ -320,9 +320,9 @@ class Protocol(Strict):
                 raise ValueError(
                     f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
                 )
-        twice = sorted({name for name in value if value.count(name) > 1})
-        if twice:
-            raise ValueError(f"{twice[0]!r} is listed twice; list each metric once")
+        repeated = sorted({name for name in value if value.count(name) > 1})
+        if repeated:
+            raise ValueError(f"{repeated[0]!r} is listed twice; list each metric once")
         return value
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ class Report(Strict):
     @field_validator("columns")
     @classmethod
     def _check_distinct(cls, names: list[str]) -> list[str]:
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"the column {twice[0]!r} is named twice; name it once")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"the column {repeated[0]!r} is named twice; name it once")
         return names

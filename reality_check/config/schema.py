@@ -1,4 +1,4 @@
-"""The typed form of an experiment: what the YAML may say, with types, ranges and defaults.
+"""The typed form of an experiment: the keys of its YAML, with types, ranges and defaults.
 
 Unknown keys are errors.
 """
@@ -66,7 +66,7 @@ class Experiment(Strict):
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
     """What one worker's job requests from a SLURM cluster."""
     report: Annotated[Report, RESULT_NEUTRAL] = Field(default_factory=Report)
-    """Additional content of the report."""
+    """Optional content of the report."""
     studies: Annotated[str | None, RESULT_NEUTRAL] = None
     """Written by a run: prefix of the names of its studies in a shared storage."""
     code: Annotated[dict[str, str], MayDiffer("runs", ("data set from",))] = Field(
@@ -90,9 +90,9 @@ class Experiment(Strict):
                 f"a method cannot be named {reserved[0]!r}: the output folder, or Windows, keeps "
                 "that name for itself; give it another name"
             )
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two methods are named {twice[0]!r}; give one another name")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"two methods are named {repeated[0]!r}; give one another name")
         checks: list[Callable[[], None]] = [
             *(
                 partial(check, method)
@@ -196,9 +196,9 @@ class Experiment(Strict):
     def _check_claims(self) -> None:
         """Check that claims have different names and are about what is measured."""
         names = [claim.name for claim in self.claims]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two claims are named {twice[0]!r}; give one another name")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"two claims are named {repeated[0]!r}; give one another name")
         known: dict[str, list[str]] = {
             "method": [method.name for method in self.methods],
             "category": list(self.protocol.categories),

@@ -57,9 +57,9 @@ class Slurm(Strict):
         dashed = next((key for key in value if key.startswith("-")), None)
         if dashed is not None:
             raise ValueError(f"write {dashed.lstrip('-')!r} without the dashes of {dashed!r}")
-        taken = sorted({"array", "output", "error", "signal", "time", "mem"} & set(value))
-        if taken:
-            raise ValueError(f"extra cannot set {taken[0]!r}: the launcher itself does")
+        reserved = sorted({"array", "output", "error", "signal", "time", "mem"} & set(value))
+        if reserved:
+            raise ValueError(f"extra cannot set {reserved[0]!r}: the launcher itself does")
         return value
 
     @model_validator(mode="after")

@@ -140,9 +140,9 @@ class Augment(Strict):
     def _check_pair(
         cls, pair: tuple[float, float] | None, info: ValidationInfo
     ) -> tuple[float, float] | None:
-        most = 1 if info.field_name == "resized_crop_scale" else math.inf
-        if pair is not None and not (0 < pair[0] <= pair[1] <= most and math.isfinite(pair[1])):
-            limit = "" if math.isinf(most) else f" <= {most}"
+        upper = 1 if info.field_name == "resized_crop_scale" else math.inf
+        if pair is not None and not (0 < pair[0] <= pair[1] <= upper and math.isfinite(pair[1])):
+            limit = "" if math.isinf(upper) else f" <= {upper}"
             raise ValueError(f"must be [low, high] with 0 < low <= high{limit}, got {list(pair)}")
         return pair
 
@@ -156,9 +156,9 @@ class Augment(Strict):
             raise ValueError("interpolation: bicubic does not go with rotation or shear")
         if self.resize is not None and self.crop_size is None:
             raise ValueError("resize needs crop_size, the side of the crop in pixels")
-        least = min(self.resize) if isinstance(self.resize, tuple) else self.resize
-        if least is not None and self.crop_size is not None and least < self.crop_size:
-            raise ValueError(f"resize ({least}) must be at least crop_size ({self.crop_size})")
+        short_side = min(self.resize) if isinstance(self.resize, tuple) else self.resize
+        if short_side is not None and self.crop_size is not None and short_side < self.crop_size:
+            raise ValueError(f"resize ({short_side}) must be at least crop_size ({self.crop_size})")
         return self
 
 
