@@ -194,7 +194,7 @@ def _rank(
     no_match = len(classes) + 1
     # Sorting puts the ranks of matches first.
     if on_cpu:
-        counts = own.clamp(max(task.limit or 0, task.first_limit), count).numpy()
+        counts = num_own.clamp(max(task.limit or 0, task.first_limit), count).numpy()
         is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, counts, exact)
         rank = np.arange(1, count + 1, dtype=np.int32)
         ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(no_match))))
@@ -259,7 +259,8 @@ def nearest_by_numpy(
         similarities: Shape (Q, M).
         classes: Classes of the references, shape (M,).
         query_classes: Classes of the queries, shape (Q,).
-        count: Number of references to return.
+        counts: Number of references whose order matters, of each query or of all; the largest is
+            the number to return.
         exact: Computes exact distances where similarities are too close; None: similarities are
             exact.
     """
