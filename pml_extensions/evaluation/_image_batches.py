@@ -1,4 +1,4 @@
-"""Helpers of all corruptions: a random generator for each image, and checks of arguments."""
+"""Helpers of all corruptions: random generators for each image, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def each_image(
         changed = each_image(images.detach().cpu().numpy(), seed, first_index, change)
         return torch.from_numpy(changed).to(images.device)
     check_images("images", images)
-    seed, first_index = whole("seed", seed, 0), whole("first_index", first_index, 0)
+    seed, first_index = whole_number("seed", seed, 0), whole_number("first_index", first_index, 0)
     result = np.empty(images.shape, np.uint8)
     for i, image in enumerate(images):
         result[i] = change(np.array(image), default_rng((seed, first_index + i)))
@@ -58,15 +58,17 @@ def check_images(name: str, images: NDArray[np.uint8] | Tensor) -> None:
         )
 
 
-def whole(name: str, value: int, lowest: int, highest: float = math.inf) -> int:
+def whole_number(name: str, value: int, lowest: int, highest: float = math.inf) -> int:
     """Return ``value`` as an int, or raise ValueError unless it is in ``lowest..highest``."""
     if isinstance(value, tuple | list):
         raise ValueError(f"{name} must be a single number, but got {name}={value!r}.")
-    return whole_range(name, value, lowest, highest)[0]
+    return whole_number_range(name, value, lowest, highest)[0]
 
 
-def whole_range(name: str, value: Range, lowest: int, highest: float = math.inf) -> tuple[int, int]:
-    """Return the bounds of ``value`` as ints, or raise ValueError."""
+def whole_number_range(
+    name: str, value: Range, lowest: int, highest: float = math.inf
+) -> tuple[int, int]:
+    """Return the bounds of ``value`` as ints, or raise ValueError unless in ``lowest..highest``."""
     low, high = number_range(name, value, lowest, highest)
     if low != int(low) or high != int(high):
         raise ValueError(f"{name} must be a whole number, or two, but got {name}={value!r}.")

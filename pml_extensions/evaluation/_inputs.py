@@ -1,4 +1,4 @@
-"""Checks of the arguments of evaluations; each error says what was given and what is allowed."""
+"""Checks of the arguments of evaluations; errors name the value and what is allowed."""
 
 from __future__ import annotations
 

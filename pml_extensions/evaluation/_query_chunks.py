@@ -21,7 +21,7 @@ from pml_extensions.functional import free_memory
 #: larger chunks are not faster.
 _MEMORY_FRACTION = 0.25
 _MAX_BYTES = 2**32
-#: Numbers in memory for each similarity: when only values are needed, and when rows are sorted.
+#: Numbers in memory for each similarity: if only values are needed, and if rows are sorted.
 VALUES, SORTED = 4, 16
 
 
@@ -79,7 +79,7 @@ def rank_by_values(
     scores: Scores,
     exclude_self: bool,
 ) -> Tensor:
-    """Rank by the values of the largest similarities; which reference has which is not needed.
+    """Rank by the values of the largest similarities, without finding which references have them.
 
     The rank of the k-th best own reference is k plus the number of other references that are more
     similar.
@@ -111,37 +111,37 @@ def rank_by_values(
             exists &= columns != itself
             similarities.scatter_(1, itself, -torch.inf)
         own_similarities.masked_fill_(~exists, -torch.inf)
-        own = task.own[tile.classes]
-        ranks, tied[rows] = _ranks(similarities, own_similarities, own, task)
-        scores.add(tile.positions, ranks, own)
+        num_own = task.num_own[tile.classes]
+        ranks, tied[rows] = _ranks(similarities, own_similarities, num_own, task)
+        scores.add(tile.positions, ranks, num_own)
 
     for_each_chunk(len(queries.classes), size, rank)
     return queries.positions[tied]
 
 
 def _ranks(
-    similarities: Tensor, own_similarities: Tensor, own: Tensor, task: Task
+    similarities: Tensor, own_similarities: Tensor, num_own: Tensor, task: Task
 ) -> tuple[Tensor, Tensor]:
     """Return the ranks of own references, best first, shape (Q, K), and which rows are inexact."""
-    items, width = similarities.shape[1], own_similarities.shape[1]
+    num_references, width = similarities.shape[1], own_similarities.shape[1]
     thresholds = own_similarities.sort(dim=1, descending=True).values
     depth = max(width, task.limit or 0)
     # One more than the ranks of interest, to detect a tie with the last of them.
-    count = min(depth + 1, items)
-    above, level = _numbers(_largest(similarities, count), thresholds)
+    count = min(depth + 1, num_references)
+    above, at_least = _numbers_above(_largest(similarities, count), thresholds)
     if task.first_limit > depth:
         best = thresholds[:, :1]
-        above[:, 0], level[:, 0] = ((similarities > best).sum(1), (similarities >= best).sum(1))
-    own_above, own_level = _numbers(thresholds, thresholds)
-    k = torch.arange(1, width + 1, device=own.device)
-    is_tied = level - above != own_level - own_above
-    if count < items:
-        is_tied |= level == count  # more ties may follow
-    is_tied &= (k <= own.unsqueeze(1)) & (above < task.limits(own, width))
+        above[:, 0], at_least[:, 0] = ((similarities > best).sum(1), (similarities >= best).sum(1))
+    own_above, own_at_least = _numbers_above(thresholds, thresholds)
+    k = torch.arange(1, width + 1, device=num_own.device)
+    is_tied = at_least - above != own_at_least - own_above
+    if count < num_references:
+        is_tied |= at_least == count  # more ties may follow
+    is_tied &= (k <= num_own.unsqueeze(1)) & (above < task.limits(num_own, width))
     return k + above - own_above, is_tied.any(dim=1)
 
 
-def _numbers(descending: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+def _numbers_above(descending: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many values of each row are above, and at or above, each threshold."""
     ascending, bounds = -descending, -thresholds
     above = torch.searchsorted(ascending, bounds)

@@ -27,31 +27,33 @@ from pml_extensions.functional import directions
 
 #: Rows and columns of a tile on a CPU.
 _CHUNK_SIZE = 1024
-#: Maximum number of (query, own reference) pairs in memory, 20 bytes each; beyond it, queries of
-#: the largest classes are sorted.
-_KEPT_PAIRS = 2**22
+#: Maximum number of pairs of a query and a reference of its class in memory, 20 bytes each. If
+#: there are more, the largest classes are sorted.
+_MAX_KEPT_PAIRS = 2**22
 #: Maximum number of similarities in memory while sorting on a CPU.
-_SORTED_ENTRIES_ON_CPU = 2**19
-#: Up to this many references everything is sorted. Of more, only the classes that hold more than
-#: 1 / _SORTED_SHARE of them are.
-_SORTED_ITEMS = 4096
-_SORTED_ITEMS_ON_CPU = 8192
-_SORTED_GALLERY_ON_CPU = 32768
+_MAX_SORTED_ENTRIES_ON_CPU = 2**19
+#: Up to this many references, all classes are sorted; more on a CPU, if few ranks must be exact.
+#: Beyond, a CPU always sorts classes with more than 1 / _SORTED_SHARE of all references.
+_MAX_SORTED_REFERENCES = 4096
+_MAX_SORTED_REFERENCES_ON_CPU = 8192
+_MAX_SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
-#: Larger classes are sorted on a CPU, because counting compares every reference with each member.
+#: Larger classes are sorted on a CPU, because counting compares every reference with each reference
+#: of the class.
 _LARGEST_COUNTED_CLASS = 16
 #: Sorting is slow if more than 1 / _DEEP_SHARE of all ranks must be exact.
 _DEEP_SHARE = 16
 #: Larger classes are sorted on a GPU, because they have too many ties of float32 similarities.
-_LARGEST_UNTIED_CLASS = 256
-#: When a CPU sorts all queries of self-retrieval, each similarity is computed once for both vectors
-#: if they have at least this many dimensions, in chunks of this many rows, if at most this many
-#: similarities must be kept, and if no class holds more than 1 / _HALVED_SHARE of all.
-_HALVED_SIZE = 128
-_HALVED_ROWS = 256
-_HALVED_ENTRIES = 2**24
+_LARGEST_COUNTED_CLASS_ON_GPU = 256
+#: When a CPU sorts all queries of self-retrieval, each similarity is computed once for both of its
+#: vectors if they have at least _MIN_HALVED_SIZE dimensions, at most _MAX_HALVED_ENTRIES
+#: similarities must be kept, and no class has more than 1 / _HALVED_SHARE of all vectors. Chunks
+#: have _HALVED_ROWS rows.
+_MIN_HALVED_SIZE = 128
+_HALVED_ROWS = 384
+_MAX_HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
-#: A CPU first compares raw vectors in float32 if at most 1 / _ROUNDED_SHARE of all ranks count.
+#: A CPU first compares raw vectors in float32 if at most 1 / _ROUNDED_SHARE of all ranks matter.
 _ROUNDED_SHARE = 8
 #: Number of entries that are scaled to unit length at once.
 _NORMALIZED_ENTRIES = 2**22
@@ -60,9 +62,9 @@ _NORMALIZED_ENTRIES_ON_CPU = 2**18
 
 @dataclass
 class Retrieval:
-    """Queries, references (None: the queries themselves), and how they are compared.
+    """Queries and references (None: the queries themselves), and how they are compared.
 
-    With ``includes_query`` the first references are the queries, and each query leaves out itself.
+    If ``includes_query``, the first references are the queries, and each query leaves out itself.
     """
 
     queries: Tensor
@@ -84,57 +86,59 @@ class Retrieval:
             scores: Receives the ranks, and says which ranks must be exact.
 
         Raises:
-            ValueError: No query has an own reference.
+            ValueError: No query has a reference of its class.
         """
-        items = len(ref_labels)
-        limit, first_limit = scores.limits(items)
-        few = items <= self._sorted_items(items, limit)
+        num_references = len(ref_labels)
+        limit, first_limit = scores.limits(num_references)
+        sort_all = num_references <= self._max_sorted_references(num_references, limit)
         # Few labels are sorted on the host faster than the operations could be launched on a GPU.
-        label_device = torch.device("cpu") if few else self.queries.device
-        query_class, ref_class, members, query_counts = self._classes(
+        label_device = torch.device("cpu") if sort_all else self.queries.device
+        query_class, ref_class, class_sizes, query_counts = self._class_indices(
             labels, ref_labels, label_device
         )
-        own = members - int(self.includes_query)
-        if not bool(((query_counts > 0) & (own > 0)).any()):
+        num_own = class_sizes - int(self.includes_query)
+        if not bool(((query_counts > 0) & (num_own > 0)).any()):
             raise ValueError(
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
-        counted = torch.zeros_like(members, dtype=torch.bool)
-        if not few:
-            counted = self._counted_classes(members, query_counts, items, limit)
-        by_size = (members + torch.where(counted, 0, items)).argsort(stable=True)
+        counted = torch.zeros_like(class_sizes, dtype=torch.bool)
+        if not sort_all:
+            counted = self._use_counting(class_sizes, query_counts, num_references, limit)
+        by_size = (class_sizes + torch.where(counted, 0, num_references)).argsort(stable=True)
         # Class size of each query, in the order in which queries are ranked.
-        widths = members[by_size].repeat_interleave(query_counts[by_size]).tolist()
-        start = torch.empty_like(members)
-        start[by_size] = members[by_size].cumsum(0) - members[by_size]
-        own, sizes, start = to_device(label_device, own, members, start)
+        widths = class_sizes[by_size].repeat_interleave(query_counts[by_size]).tolist()
+        start = torch.empty_like(class_sizes)
+        start[by_size] = class_sizes[by_size].cumsum(0) - class_sizes[by_size]
+        num_own, sizes, start = to_device(label_device, num_own, class_sizes, start)
         queries = order = start[ref_class].argsort(stable=True)
         if self.references is not None:
-            starts = F.pad(start, (0, 1), value=items)
+            starts = F.pad(start, (0, 1), value=num_references)
             queries = starts[query_class].argsort(stable=True)[: len(widths)]
-        query_class, ref_class, queries, order, own, sizes, start = to_device(
-            self.queries.device, query_class, ref_class, queries, order, own, sizes, start
+        query_class, ref_class, queries, order, num_own, sizes, start = to_device(
+            self.queries.device, query_class, ref_class, queries, order, num_own, sizes, start
         )
-        task = Task(own, sizes, start, limit, first_limit)
-        if not few:
-            gallery = self._side(self._searched, ref_class, order)
-            count = int(query_counts[counted].sum())
-            query_side = gallery.tile(slice(count))
+        task = Task(num_own, sizes, start, limit, first_limit)
+        if not sort_all:
+            gallery = self._side(self._gallery, ref_class, order)
+            num_counted = int(query_counts[counted].sum())
+            query_side = gallery.tile(slice(num_counted))
             if self.references is not None:
-                query_side = self._side(self.queries, query_class, queries[:count])
-            tied = self._count(query_side, gallery, task, widths[:count], scores)
-            widths = widths[max(count - 1, 0) : count] * len(tied) + widths[count:]
-            queries = torch.cat([tied, queries[count:]])
+                query_side = self._side(self.queries, query_class, queries[:num_counted])
+            tied = self._count(query_side, gallery, task, widths[:num_counted], scores)
+            widths = (
+                widths[max(num_counted - 1, 0) : num_counted] * len(tied) + widths[num_counted:]
+            )
+            queries = torch.cat([tied, queries[num_counted:]])
             del gallery, query_side
         if len(queries) > 0:
             self._sort(query_class, ref_class, task, queries, widths, scores)
 
     @property
-    def _searched(self) -> Tensor:
+    def _gallery(self) -> Tensor:
         return self.queries if self.references is None else self.references
 
-    def _classes(
+    def _class_indices(
         self, labels: Tensor, ref_labels: Tensor, label_device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return class indices of queries and of references, and the numbers of both per class.
@@ -143,38 +147,40 @@ class Retrieval:
         the host. A query whose class has no reference gets the index C.
         """
         (ref_labels,) = to_device(label_device, ref_labels)
-        classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
-        query_class, query_counts = ref_class, members
+        classes, ref_class, class_sizes = ref_labels.unique(return_inverse=True, return_counts=True)
+        query_class, query_counts = ref_class, class_sizes
         if self.references is not None:
             (labels,) = to_device(label_device, labels)
             index = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
             query_class = torch.where(classes[index] == labels, index, len(classes))
-            query_counts = members.new_zeros(len(classes) + 1)
+            query_counts = class_sizes.new_zeros(len(classes) + 1)
             query_counts = query_counts.scatter_add_(0, query_class, torch.ones_like(query_class))[
                 :-1
             ]
         # The only synchronisation with a GPU: all shapes follow from the class sizes.
-        members, query_counts = torch.stack((members, query_counts)).cpu()
-        return query_class, ref_class, members, query_counts
+        class_sizes, query_counts = torch.stack((class_sizes, query_counts)).cpu()
+        return query_class, ref_class, class_sizes, query_counts
 
-    def _sorted_items(self, items: int, limit: int | None) -> int:
-        """Return up to how many references all classes are sorted."""
-        if self.on_gpu or (limit is not None and limit * _DEEP_SHARE > items):
-            return _SORTED_ITEMS
-        return _SORTED_ITEMS_ON_CPU if self.references is None else _SORTED_GALLERY_ON_CPU
+    def _max_sorted_references(self, num_references: int, limit: int | None) -> int:
+        """Return the largest number of references for which all classes are sorted."""
+        if self.on_gpu or (limit is not None and limit * _DEEP_SHARE > num_references):
+            return _MAX_SORTED_REFERENCES
+        return (
+            _MAX_SORTED_REFERENCES_ON_CPU if self.references is None else _MAX_SORTED_GALLERY_ON_CPU
+        )
 
-    def _counted_classes(
-        self, class_sizes: Tensor, query_counts: Tensor, items: int, limit: int | None
+    def _use_counting(
+        self, class_sizes: Tensor, query_counts: Tensor, num_references: int, limit: int | None
     ) -> Tensor:
         """Return a mask of the classes that are ranked by counting: the smallest ones.
 
         The others are ranked by sorting, which is faster for them, or needs less memory.
         """
         if self.on_gpu:
-            return class_sizes <= (_LARGEST_UNTIED_CLASS if limit is None else 0)
+            return class_sizes <= (_LARGEST_COUNTED_CLASS_ON_GPU if limit is None else 0)
         order = class_sizes.argsort(stable=True)
-        fits = (class_sizes * query_counts)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= (class_sizes[order] * _SORTED_SHARE <= items) & (
+        fits = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
+        fits &= (class_sizes[order] * _SORTED_SHARE <= num_references) & (
             class_sizes[order] <= _LARGEST_COUNTED_CLASS
         )
         if self.references is None:
@@ -208,12 +214,17 @@ class Retrieval:
         widths: Sequence[int],
         scores: Scores,
     ) -> None:
-        items = len(ref_class)
+        """Rank the references for ``queries`` by sorting."""
+        num_references = len(ref_class)
         rounded = not (self.on_gpu or self.normalize)
         if rounded:
-            rounded = max(int(task.own.max()), task.limit or 0) * _ROUNDED_SHARE <= items
-        references = self._side(self._searched, ref_class, rounded=rounded)
-        halved = self.references is None and len(queries) == items and self._is_halved(task)
+            rounded = (
+                max(int(task.num_own.max()), task.limit or 0) * _ROUNDED_SHARE <= num_references
+            )
+        references = self._side(self._gallery, ref_class, rounded=rounded)
+        halved = (
+            self.references is None and len(queries) == num_references and self._is_halved(task)
+        )
         size = self.chunk_size or _CHUNK_SIZE
         if halved:
             size, query_side, queries = min(size, _HALVED_ROWS), references, references.positions
@@ -224,7 +235,7 @@ class Retrieval:
         if self.on_gpu:
             size = chunk_rows(references, SORTED, self.chunk_size)
         elif not halved:
-            size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
+            size = max(1, min(size, _MAX_SORTED_ENTRIES_ON_CPU // num_references))
         exclude = queries if self.includes_query else None
         rank_by_sorting(
             query_side, references, task, widths, size, scores, exclude, halved, rounded
@@ -232,10 +243,14 @@ class Retrieval:
 
     def _is_halved(self, task: Task) -> bool:
         """Return whether to sort all queries at once and compute each similarity only once."""
-        items, size = self.queries.shape
-        if self.on_gpu or size < _HALVED_SIZE or items**2 > 4 * _HALVED_ENTRIES:
+        num_references, dimensions = self.queries.shape
+        if (
+            self.on_gpu
+            or dimensions < _MIN_HALVED_SIZE
+            or num_references**2 > 4 * _MAX_HALVED_ENTRIES
+        ):
             return False
-        return int(task.members.max()) * _HALVED_SHARE <= items
+        return int(task.class_sizes.max()) * _HALVED_SHARE <= num_references
 
     def _side(
         self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None, rounded: bool = False

@@ -1,10 +1,10 @@
 """Ranks of the references of a query's class, by counting the references that are more similar.
 
-Retrieval metrics only need the ranks of a query's R own references, and the rank of the k-th best
-of them is k plus the number of references of other classes that are more similar. So nothing is
-sorted and no list of neighbours is kept: each tile of similarities adds to the counts. A rank that
-exceeds the limit of all metrics need not be counted further, the others are called open; for most
-rows of most tiles only the maximum is computed.
+Retrieval metrics only need the ranks of a query's R own references, those of its class, and the
+rank of the k-th best of them is k plus the number of other references that are more similar. So
+nothing is sorted and no list of neighbours is kept: each tile of similarities adds to the counts. A
+rank above the limit of all metrics need not be counted further; all other ranks are called open.
+For most rows of most tiles only the maximum is computed.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from torch import Tensor
 
 
 class Ranks:
-    """Counts, for a tile of queries, the references that beat each of their own references.
+    """Counts the references that are more similar to a query than each of its own references.
 
     Args:
         similarities: Similarities of each query to the references of its class, in any order,
             shape (Q, K); padded with minus infinity.
         positions: Indices of these references in the data, which break ties, shape (Q, K).
-        own: Number R of own references, shape (Q,).
+        num_own: Number R of own references, shape (Q,).
         limits: Highest rank that must be exact for each of the K in order of rank, shape (Q, K).
     """
 
     def __init__(
-        self, similarities: Tensor, positions: Tensor, own: Tensor, limits: Tensor
+        self, similarities: Tensor, positions: Tensor, num_own: Tensor, limits: Tensor
     ) -> None:
         positions, by_position = positions.int().sort(dim=1, stable=True)
         similarities = similarities.gather(1, by_position)
@@ -33,27 +33,27 @@ class Ranks:
         self.thresholds, order = similarities.sort(dim=1, descending=True, stable=True)
         self.positions = positions.gather(1, order)
         del order
-        self.own = own
-        k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=own.device)
-        self._rank = k.expand_as(similarities)
+        self.num_own = num_own
+        k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=num_own.device)
+        self._uncounted_ranks = k.expand_as(similarities)
         # Ranks of padding never need to be counted.
-        self._most_beaten = torch.where(k <= own.unsqueeze(1), limits.int() - k, -1)
+        self._max_beaten = torch.where(k <= num_own.unsqueeze(1), limits.int() - k, -1)
         self.beaten = torch.zeros_like(self.positions)
-        self._alive = torch.zeros(len(own), dtype=torch.int32, device=own.device)
-        self._lowest = self.thresholds.new_zeros(len(own))
-        self._update(torch.arange(len(own), device=own.device))
+        self._num_open = torch.zeros(len(num_own), dtype=torch.int32, device=num_own.device)
+        self._lowest_open = self.thresholds.new_zeros(len(num_own))
+        self._update(torch.arange(len(num_own), device=num_own.device))
 
     def ranks(self) -> Tensor:
         """Return the ranks of the own references, best first, counted from 1, shape (Q, K).
 
-        A rank above its limit is not exact, but above the limit.
+        A rank that exceeds its limit is not exact, but exceeds the limit.
         """
-        return self._rank + self.beaten
+        return self._uncounted_ranks + self.beaten
 
     @property
     def finished(self) -> bool:
         """Whether no rank needs further counting."""
-        return not bool((self._alive > 0).any())
+        return not bool((self._num_open > 0).any())
 
     def count(self, similarities: Tensor, positions: Tensor) -> None:
         """Count a tile of references, in the rows where one of them can precede an open rank.
@@ -63,15 +63,15 @@ class Ranks:
                 references to leave out.
             positions: Indices of the references in the data, shape (M,).
         """
-        rows = (similarities.amax(dim=1) >= self._lowest).nonzero().squeeze(1)
+        rows = (similarities.amax(dim=1) >= self._lowest_open).nonzero().squeeze(1)
         if len(rows) == 0:
             return
         self._count(_rows(similarities, rows), positions, rows)
         self._update(rows)
 
     def _count(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
-        """Add to ``beaten``, one rank at a time, in the rows where this rank is open."""
-        depths = self._alive[rows]
+        """Add to ``beaten``, one rank at a time, in the rows in which this rank is open."""
+        depths = self._num_open[rows]
         for k in range(int(depths.max())):
             if k > 0:
                 deeper = (depths > k).nonzero().squeeze(1)
@@ -81,9 +81,9 @@ class Ranks:
             # Comparisons write floats, because their sum is several times as fast as that of bools.
             mask = torch.empty_like(similarities)
             above = torch.gt(similarities, threshold, out=mask).sum(dim=1)
-            level = torch.ge(similarities, threshold, out=mask).sum(dim=1)
+            at_least = torch.ge(similarities, threshold, out=mask).sum(dim=1)
             beaten = above.int()
-            tied = (level != above).nonzero().squeeze(1)
+            tied = (at_least != above).nonzero().squeeze(1)
             if len(tied):
                 equal = similarities[tied] == threshold[tied]
                 earlier = positions < self.positions[rows[tied], k].unsqueeze(1)
@@ -91,12 +91,13 @@ class Ranks:
             self.beaten[rows, k] += beaten
 
     def _update(self, rows: Tensor) -> None:
-        """Update the number of open ranks of these rows, and the lowest similarity of those."""
-        matters = self.beaten[rows] <= self._most_beaten[rows]
-        alive = (self._rank[rows] * matters).amax(dim=1)
-        last = (alive.long() - 1).clamp(min=0).unsqueeze(1)
+        """Update the number of open ranks in these rows, and the similarity of the last one."""
+        is_open = self.beaten[rows] <= self._max_beaten[rows]
+        num_open = (self._uncounted_ranks[rows] * is_open).amax(dim=1)
+        last = (num_open.long() - 1).clamp(min=0).unsqueeze(1)
         lowest = self.thresholds[rows].gather(1, last).squeeze(1)
-        self._alive[rows], self._lowest[rows] = alive, lowest.masked_fill(alive == 0, torch.inf)
+        self._num_open[rows] = num_open
+        self._lowest_open[rows] = lowest.masked_fill(num_open == 0, torch.inf)
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Metrics of each query from the ranks of its own references, and their means over classes."""
+"""Metrics of each query from the ranks of its own references (of its class), and class means."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ class Scores:
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
     def limits(self, references: int) -> tuple[int | None, int]:
-        """Return the highest rank needed (None: R), and the one for the best own reference."""
+        """Return the highest rank that must be exact (None: R), and that for the best one."""
         last = min(self.nearest or references, references)
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
         return limit, first_limit
 
-    def add(self, queries: Tensor, ranks: Tensor, own: Tensor) -> None:
+    def add(self, queries: Tensor, ranks: Tensor, num_own: Tensor) -> None:
         """Compute the metrics of some queries.
 
         Args:
             queries: Rows of the queries, shape (Q,).
             ranks: Ranks of their own references, best first, shape (Q, K).
-            own: Number R of own references, shape (Q,).
+            num_own: Number R of own references, shape (Q,).
         """
-        r, first = own.double(), ranks[:, 0]
+        r, first = num_own.double(), ranks[:, 0]
         k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=torch.float64)
         precision = k / ranks
         # The k-th rank is at least k, so the ranks of padding are above R.
         in_first_r = ranks <= r.clamp(max=self.nearest or torch.inf).unsqueeze(1)
 
-        def counts() -> Tensor:
-            return (k <= own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
+        def is_counted() -> Tensor:
+            return (k <= num_own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
 
         def is_within(n: int) -> Tensor:
             return (first <= n).double()
@@ -63,12 +63,12 @@ class Scores:
             "precision_at_1": partial(is_within, 1),
             "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
             "mean_average_precision_at_r": lambda: (precision * in_first_r).sum(dim=1) / r,
-            "mean_average_precision": lambda: (precision * counts()).sum(dim=1) / r,
-            "mean_reciprocal_rank": lambda: (precision * counts())[:, 0],
+            "mean_average_precision": lambda: (precision * is_counted()).sum(dim=1) / r,
+            "mean_reciprocal_rank": lambda: (precision * is_counted())[:, 0],
             **{f"recall_at_{n}": partial(is_within, n) for n in self.recall_at},
         }
         values = torch.stack([metrics[name]() for name in self.names])
-        self.values[:, queries] = values.masked_fill_(own == 0, torch.nan)
+        self.values[:, queries] = values.masked_fill_(num_own == 0, torch.nan)
 
     def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
         """Return the metrics of all queries, and the norms of ``vectors`` if they are on a GPU.

@@ -1,4 +1,4 @@
-"""Ranking of each query's own references by sorting its nearest references of all classes."""
+"""Ranking of each query's own references (of its class) by sorting the nearest of all classes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from pml_extensions.evaluation._query_chunks import for_each_chunk
 from pml_extensions.evaluation._scores import Scores
 from pml_extensions.evaluation._tiles import Side, Task
 
-#: Maximum group size in the search for the nearest references, which uses the maximum of a group.
+#: Maximum size of the groups of references whose maxima bound the search for the nearest ones.
 _LARGEST_GROUP = 16
-#: If more than 1 / _DOUBTFUL_SHARE of a chunk is in doubt, all of it is computed in float64.
+#: If the order of more than 1 / _DOUBTFUL_SHARE of a chunk is in doubt, all of it is computed in
+#: float64.
 _DOUBTFUL_SHARE = 32
 #: Number of references whose mean is the centre of rounded vectors.
 _CENTRE_ROWS = 256
-#: Number of vector entries that are rounded, and subtracted, at once.
-_CACHED_ENTRIES = 2**17
+#: Number of vector entries that are rounded at once, and that are subtracted at once.
+_ROUNDED_ENTRIES = 2**17
 _SUBTRACTED_ENTRIES = 2**16
 
 
@@ -50,23 +51,23 @@ def rank_by_sorting(
         size: Number of queries in a chunk.
         scores: Receives the ranks of each chunk.
         exclude: Position of each query among the references, to leave it out.
-        halved: Compute each similarity once; on a CPU, if the queries are the references.
+        halved: Compute each similarity once; only on a CPU, and if the queries are the references.
         rounded: Compare raw vectors in float32 first, and exactly where that leaves the order in
-            doubt; on a CPU.
+            doubt; only on a CPU.
     """
-    count, items = len(queries.classes), len(references.classes)
+    num_queries, num_references = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
         left, right, scale, slack = _rounded(queries, references)
-    buffer = left.vectors.new_empty(min(size, count), items) if on_cpu else None
+    buffer = left.vectors.new_empty(min(size, num_queries), num_references) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
         tile = queries.tile(rows)
         if similarities is None:
             out = None if buffer is None else buffer[: len(tile.classes)]
             similarities = left.tile(rows).similarities(right, out)
-        width = int(task.own[tile.classes].max()) if on_cpu else max(widths[rows])
+        width = int(task.num_own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
         exact = _Exact(tile.vectors, references.vectors, scale, slack) if rounded else None
         _rank(tile, similarities, references.classes, task, width, scores, excluded, exact)
@@ -75,7 +76,7 @@ def rank_by_sorting(
         for rows in _halved(left, buffer):
             rank(rows, buffer[: rows.stop - rows.start])
     else:
-        for_each_chunk(count, size, rank)
+        for_each_chunk(num_queries, size, rank)
 
 
 def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
@@ -84,21 +85,21 @@ def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
     all products is in memory. The offset of a row is left out, since it does not change its order.
     """
-    size, count = buffer.shape
-    offset = buffer.new_zeros(count) if side.offset is None else side.offset
-    waiting = defaultdict[int, list[NDArray[np.floating]]](list)
-    for start in range(0, count, size):
-        rows = slice(start, min(start + size, count))
+    size, num_rows = buffer.shape
+    offset = buffer.new_zeros(num_rows) if side.offset is None else side.offset
+    kept_blocks = defaultdict[int, list[NDArray[np.floating]]](list)
+    for start in range(0, num_rows, size):
+        rows = slice(start, min(start + size, num_rows))
         similarities = buffer[: rows.stop - start]
         # NumPy copies, because torch's threads take longer to synchronise than a small copy.
         values, added = similarities.numpy(), offset.numpy()
-        for i, block in enumerate(waiting.pop(start, ())):
+        for i, block in enumerate(kept_blocks.pop(start, ())):
             columns = slice(i * size, (i + 1) * size)
             np.add(block, added[columns], out=values[:, columns])
         products = dot_products(side.vectors[rows], side.vectors[start:])
         torch.add(products, offset[start:], out=similarities[:, start:])
-        for later in range(start + size, count, size):
-            waiting[later].append(products[:, later - start :][:, :size].numpy().T.copy())
+        for later in range(start + size, num_rows, size):
+            kept_blocks[later].append(products[:, later - start :][:, :size].numpy().T.copy())
         yield rows
 
 
@@ -112,28 +113,28 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]
         cover the rounding of vectors, offsets and sums.
     """
     sides = (references,) if queries is references else (queries, references)
-    items, size = references.vectors.shape
+    num_references, dimensions = references.vectors.shape
     largest = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
     # A power of two, so that scaling is exact; centring at most doubles the longest vector.
-    scale = 2.0 ** -math.frexp(largest * math.sqrt(size))[1] / 2
+    scale = 2.0 ** -math.frexp(largest * math.sqrt(dimensions))[1] / 2
     # Distances do not depend on the centre, so the mean of some vectors suffices.
-    centre = references.vectors[:: -(-items // _CENTRE_ROWS)].double().mean(dim=0)
+    centre = references.vectors[:: -(-num_references // _CENTRE_ROWS)].double().mean(dim=0)
     rounded, longest = [], 0.0
     for side in sides:
         parts = []
-        for part in side.vectors.split(max(1, _CACHED_ENTRIES // size)):
+        for part in side.vectors.split(max(1, _ROUNDED_ENTRIES // dimensions)):
             centred = (part - centre).mul_(scale)
             parts.append((centred.float(), centred.square_().sum(dim=1) / -2))
         vectors, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
         longest = max(longest, -2 * float(offset.min()))
         rounded.append(Side(vectors, offset.float(), side.classes, side.positions))
-    slack = 2 * (size + 16) * 2.0**-24 * longest
+    slack = 2 * (dimensions + 16) * 2.0**-24 * longest
     return rounded[0], rounded[-1], scale, slack
 
 
 @dataclass
 class _Exact:
-    """Distances in float64, where the similarities of :func:`_rounded` leave the order in doubt.
+    """Computes distances in float64 where similarities of :func:`_rounded` vectors are too close.
 
     Attributes:
         queries: Raw vectors of a chunk of queries.
@@ -182,36 +183,39 @@ def _rank(
     """Rank references for a tile of queries that have at most ``width`` own references each."""
     if exclude is not None:
         similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
-    own = task.own[tile.classes]
-    others = len(classes) - int(exclude is not None)
+    num_own = task.num_own[tile.classes]
+    num_candidates = len(classes) - int(exclude is not None)
     # At least 1, because all queries of a tile may be without own references.
-    width = max(1, min(width, others))
+    width = max(1, min(width, num_candidates))
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
-    count = min(others, depth if on_cpu else max(depth, task.first_limit))
-    # All others get a rank above every limit.
-    beyond = len(classes) + 1
+    count = min(num_candidates, depth if on_cpu else max(depth, task.first_limit))
+    # References of other classes get a rank above every limit.
+    no_match = len(classes) + 1
     # Sorting puts the ranks of matches first.
     if on_cpu:
-        is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, count, exact)
+        counts = num_own.clamp(max(task.limit or 0, task.first_limit), count).numpy()
+        is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, counts, exact)
         rank = np.arange(1, count + 1, dtype=np.int32)
-        ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(beyond))))
+        ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(no_match))))
     else:
         matches = nearest_by_sorting(similarities, classes, tile.classes, count)
-        all_ranks = torch.arange(1, count + 1, device=own.device)
-        ranks = torch.where(matches, all_ranks, beyond).sort(dim=1).values
+        all_ranks = torch.arange(1, count + 1, device=num_own.device)
+        ranks = torch.where(matches, all_ranks, no_match).sort(dim=1).values
     if on_cpu and task.first_limit > count:
-        missed = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
+        missed = ((ranks[:, 0] == no_match) & (num_own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]
         if exact is not None:
             similarities = exact.similarities(missed)
             if exclude is not None:
                 similarities.scatter_(1, exclude[missed].unsqueeze(1), -torch.inf)
-        ranks[missed, 0] = _first(similarities, classes == tile.classes[missed].unsqueeze(1)).int()
-    scores.add(tile.positions, ranks[:, :width], own)
+        ranks[missed, 0] = _first_rank(
+            similarities, classes == tile.classes[missed].unsqueeze(1)
+        ).int()
+    scores.add(tile.positions, ranks[:, :width], num_own)
 
 
-def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
+def _first_rank(similarities: Tensor, is_own: Tensor) -> Tensor:
     """Return the rank of the best own reference of each row."""
     # ``max`` returns the first of equal values.
     best, column = similarities.masked_fill(~is_own, -torch.inf).max(dim=1, keepdim=True)
@@ -243,10 +247,10 @@ def nearest_by_numpy(
     similarities: NDArray[np.floating],
     classes: Tensor,
     query_classes: Tensor,
-    count: int,
+    counts: NDArray[np.int64] | int,
     exact: _Exact | None = None,
 ) -> NDArray[np.bool_]:
-    """Return the same as ``nearest_by_sorting``, on a CPU several times as fast as topk.
+    """Return the result of ``nearest_by_sorting``; on a CPU several times as fast as ``topk``.
 
     Only values at or above the ``count``-th largest of group maxima, a lower bound of the
     ``count``-th largest value, are sorted.
@@ -255,11 +259,14 @@ def nearest_by_numpy(
         similarities: Shape (Q, M).
         classes: Classes of the references, shape (M,).
         query_classes: Classes of the queries, shape (Q,).
-        count: Number of references to return.
-        exact: Gives exact distances where similarities are too close; None: they are exact.
+        counts: Number of references whose order matters, of each query or of all; the largest is
+            the number to return.
+        exact: Computes exact distances where similarities are too close; None: similarities are
+            exact.
     """
     slack = similarities.dtype.type(0 if exact is None else exact.slack)
     rows, size = similarities.shape
+    count = int(np.max(counts))
     group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
     groups = size // group
     maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
@@ -274,25 +281,27 @@ def nearest_by_numpy(
     candidates -= starts[:-1, None]
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
-    ranked, matches = (np.take_along_axis(a, order, axis=1) for a in (distances, is_own))
-    # References farther than the ``count``-th nearest by more than ``slack`` do not matter.
-    reach = np.minimum(ranked[:, :-1], ranked[:, [count - 1]]) + slack
+    order += np.arange(rows)[:, None] * order.shape[1]
+    ranked, matches = distances.take(order), is_own.take(order)
+    # References farther than the last one that matters by more than ``slack`` do not matter.
+    reach = np.minimum(ranked[:, :-1], ranked[np.arange(rows), counts - 1][:, None]) + slack
     close = ranked[:, 1:] <= reach
-    # Only the order of own and other references matters.
+    # The order of two references matters only if exactly one is of the query's class.
     differ = close & (matches[:, 1:] != matches[:, :-1])
     row, rank, run = _mixed_runs(close, differ)
-    column = candidates[row, order[row, rank]]
-    settled = ranked[row, rank] if exact is None else exact.distances(row, column)
-    matches[row, rank] = matches[row, rank][np.lexsort((column, settled, run))]
+    column = candidates.take(order[row, rank])
+    exact_distances = ranked[row, rank] if exact is None else exact.distances(row, column)
+    matches[row, rank] = matches[row, rank][np.lexsort((column, exact_distances, run))]
     return matches[:, :count]
 
 
 def _mixed_runs(close: NDArray[np.bool_], differ: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Return row, rank and run of the references in runs of close own and other ones.
+    """Return row, rank and run number of each reference in a run of close ones of both kinds.
 
     Args:
         close: Whether each reference is close to the next, in order of distance, shape (R, C - 1).
-        differ: Whether they are close and exactly one of the two is of the query's class.
+        differ: Whether they are close and exactly one of the two is of the query's class, same
+            shape.
     """
     rows = np.flatnonzero(differ.any(axis=1))
     run = np.ones((len(rows), close.shape[1] + 1), np.int64)

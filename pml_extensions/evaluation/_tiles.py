@@ -1,4 +1,4 @@
-"""Ranking of each query's own references from tiles of the similarity matrix."""
+"""Ranking of each query's own references (of its class) from tiles of the similarity matrix."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Side:
     """One side of the similarity matrix: queries or references, sorted by class.
 
     ``vectors`` has shape (N, D); ``offset``, of shape (N,) or None, is added to the similarities;
-    ``classes`` holds class indices and ``positions`` the rows in the data, both of shape (N,).
+    ``classes`` are class indices and ``positions`` the rows in the data, both of shape (N,).
     """
 
     vectors: Tensor
@@ -40,45 +40,48 @@ class Side:
 
 @dataclass
 class Task:
-    """Sizes of the classes, and which ranks the metrics need.
+    """Sizes of the classes, and the ranks that the metrics need.
 
-    ``own`` is R for each class, ``members`` its number of references and ``start`` the row of its
-    first reference, each of shape (C,). Ranks above ``limit`` (None: R of the query) need not be
-    exact; for the best own reference the limit is ``first_limit`` if that is higher.
+    For each class, ``num_own`` is R, ``class_sizes`` the number of references and ``start`` the row
+    of the first reference, each of shape (C,). Ranks above ``limit`` (None: R of the query) need
+    not be exact; for the best own reference the limit is ``first_limit`` if that is higher.
     """
 
-    own: Tensor
-    members: Tensor
+    num_own: Tensor
+    class_sizes: Tensor
     start: Tensor
     limit: int | None
     first_limit: int
 
-    def limits(self, own: Tensor, width: int) -> Tensor:
+    def limits(self, num_own: Tensor, width: int) -> Tensor:
         """Return the highest rank that must be exact, shape (Q, width), for queries with R."""
-        limit = own if self.limit is None else torch.full_like(own, self.limit)
+        limit = num_own if self.limit is None else torch.full_like(num_own, self.limit)
         limits = limit.unsqueeze(1).repeat(1, width)
         limits[:, 0].clamp_(min=self.first_limit)
         return limits
 
 
-def borders(members: Tensor, size: int) -> list[slice]:
+def borders(class_sizes: Tensor, size: int) -> list[slice]:
     """Split rows into tiles of at most ``size`` rows that end at the end of a class.
 
     The classes of a tile have similar sizes, because all its rows are as wide as the largest class.
 
     Args:
-        members: Number of rows of each class, ascending; classes larger than ``size`` are split.
+        class_sizes: Number of rows of each class, ascending; classes larger than ``size`` are
+            split.
         size: Maximum number of rows of a tile.
     """
-    members = members.cpu()
-    ends = members.cumsum(0)
+    class_sizes = class_sizes.cpu()
+    ends = class_sizes.cumsum(0)
     total = int(ends[-1]) if len(ends) else 0
     tiles, start = [], 0
     while start < total:
         first = int(torch.searchsorted(ends, start, right=True))
         fitting = int(torch.searchsorted(ends, start + size, right=True))
-        alike = int(torch.searchsorted(members, max(32, 4 * int(members[first])), right=True))
-        last = min(fitting, max(alike, first + 1)) - 1
+        similar = int(
+            torch.searchsorted(class_sizes, max(32, 4 * int(class_sizes[first])), right=True)
+        )
+        last = min(fitting, max(similar, first + 1)) - 1
         stop = int(ends[last]) if last >= first else min(start + size, int(ends[first]))
         tiles.append(slice(start, stop))
         start = stop
@@ -86,15 +89,15 @@ def borders(members: Tensor, size: int) -> list[slice]:
 
 
 def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores: Scores) -> None:
-    """Rank all vectors for the first ``ranked`` ones, which are complete classes.
+    """Rank all vectors for each of the first ``ranked`` vectors, which are complete classes.
 
     Each similarity is computed once and used for both of its vectors.
     """
     in_order = task.start.argsort()
-    tiles = borders(task.members[in_order], size)
+    tiles = borders(task.class_sizes[in_order], size)
     queries: list[Ranks | None] = []
     for rows in tiles:
-        queries.append(_start(side.tile(rows), rows, task) if rows.start < ranked else None)
+        queries.append(_ranks_in_tile(side.tile(rows), rows, task) if rows.start < ranked else None)
     for i, rows in enumerate(tiles):
         first = side.tile(rows)
         for j in range(i + 1, len(tiles)):
@@ -109,11 +112,11 @@ def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores
                 below.count(similarities.t(), first.positions)
         query = queries[i]
         if query is not None:
-            scores.add(first.positions, query.ranks(), query.own)
+            scores.add(first.positions, query.ranks(), query.num_own)
             queries[i] = None
 
 
-def _start(tile: Side, rows: slice, task: Task) -> Ranks:
+def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
     """Return the ranks of a tile's queries among the vectors of the same tile."""
     similarities = tile.similarities(tile)
     similarities.fill_diagonal_(-torch.inf)
@@ -122,8 +125,8 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
     exists = inside & (columns != itself)
     own_similarities = similarities.gather(1, columns).masked_fill(~exists, -torch.inf)
     positions = tile.positions[columns]
-    own = task.own[tile.classes]
-    ranks = Ranks(own_similarities, positions, own, task.limits(own, columns.shape[1]))
+    num_own = task.num_own[tile.classes]
+    ranks = Ranks(own_similarities, positions, num_own, task.limits(num_own, columns.shape[1]))
     # Own references are not counted; missing ones are replaced by the query itself.
     similarities.scatter_(1, torch.where(exists, columns, itself), -torch.inf)
     ranks.count(similarities, tile.positions)
@@ -137,11 +140,11 @@ def own_columns(
 
     ``width`` is the size of the largest of these classes; None: it is computed.
     """
-    members = task.members[classes].unsqueeze(1)
-    width = int(members.max()) if width is None else width
+    class_sizes = task.class_sizes[classes].unsqueeze(1)
+    width = int(class_sizes.max()) if width is None else width
     step = torch.arange(width, device=classes.device)
     first = (task.start[classes] - start).unsqueeze(1)
-    return first + torch.where(step < members, step, 0), step < members
+    return first + torch.where(step < class_sizes, step, 0), step < class_sizes
 
 
 def rank_in_gallery(
@@ -157,35 +160,36 @@ def rank_in_gallery(
     for start in range(0, len(queries.classes), size):
         tile = queries.tile(slice(start, start + size))
         first = int(task.start[tile.classes[0]])
-        last = int(task.start[tile.classes[-1]] + task.members[tile.classes[-1]])
-        near = [rows for rows in tiles if rows.stop > first and rows.start < last]
-        ranks = _start_in_gallery(tile, gallery, near, task, exclude_self)
-        for rows in (*near, *(rows for rows in tiles if rows not in near)):
+        last = int(task.start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
+        own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < last]
+        ranks = _initial_ranks(tile, gallery, own_tiles, task, exclude_self)
+        for rows in (*own_tiles, *(rows for rows in tiles if rows not in own_tiles)):
             if ranks.finished:
                 break
             part = gallery.tile(rows)
             similarities = tile.similarities(part)
-            if rows in near:
+            if rows in own_tiles:
                 same = tile.classes.unsqueeze(1) == part.classes
                 ranks.count(similarities.masked_fill_(same, -torch.inf), part.positions)
             else:
                 ranks.count(similarities, part.positions)
-        scores.add(tile.positions, ranks.ranks(), ranks.own)
+        scores.add(tile.positions, ranks.ranks(), ranks.num_own)
 
 
-def _start_in_gallery(
-    tile: Side, gallery: Side, near: list[slice], task: Task, exclude_self: bool
+def _initial_ranks(
+    tile: Side, gallery: Side, own_tiles: list[slice], task: Task, exclude_self: bool
 ) -> Ranks:
+    """Return the ranks of a tile's queries before any reference of another class is counted."""
     columns, exists = own_columns(tile.classes, task, 0)
     positions = gallery.positions[columns]
     if exclude_self:
         exists &= positions != tile.positions.unsqueeze(1)
     own_similarities = tile.vectors.new_full(columns.shape, -torch.inf)
-    for rows in near:
+    for rows in own_tiles:
         similarities = tile.similarities(gallery.tile(rows))
         in_tile = exists & (columns >= rows.start) & (columns < rows.stop)
         column = (columns - rows.start).clamp(0, similarities.shape[1] - 1)
         own_similarities = torch.where(in_tile, similarities.gather(1, column), own_similarities)
-    own = task.own[tile.classes]
-    limits = task.limits(own, columns.shape[1])
-    return Ranks(own_similarities, positions, own, limits)
+    num_own = task.num_own[tile.classes]
+    limits = task.limits(num_own, columns.shape[1])
+    return Ranks(own_similarities, positions, num_own, limits)

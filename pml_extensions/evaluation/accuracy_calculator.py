@@ -26,13 +26,14 @@ _FLOAT32_INTEGERS = 2**24
 class AccuracyCalculator(pml.AccuracyCalculator):
     """Drop-in replacement for PML's class of the same name that takes less memory and time.
 
-    Constructor, ``get_accuracy``, its keys and values are PML's. Precision at 1, R-precision,
-    MAP@R, MAP and MRR are computed by :class:`RetrievalMetrics`, so no N x k array of neighbours
-    and no classes x N array of labels is needed. As in PML, vectors are compared by Euclidean
-    distance without normalisation (PML's testers normalise them before), queries whose class has no
-    reference do not count, the result is NaN if no query counts, equally distant references rank by
-    index, and only the ``k`` nearest references count: all for ``k=None``, as many as the largest
-    class has for ``"max_bin_count"``. R-precision and MAP@R need at least the latter.
+    The constructor, ``get_accuracy`` and its keys and values are those of PML. Precision at 1,
+    R-precision, MAP@R, MAP and MRR are computed by :class:`RetrievalMetrics`, so no N x k array of
+    neighbours and no classes x N array of labels is needed. As in PML, vectors are compared by
+    Euclidean distance without normalisation (PML's testers normalise them before), queries whose
+    class has no reference do not count, the result is NaN if no query counts, equally distant
+    references rank by index, and only the ``k`` nearest references count: all for ``k=None``, and
+    the number of references of the largest class for ``"max_bin_count"``. R-precision and MAP@R
+    need at least the latter.
 
     PML's own code is used for NMI and AMI, for metrics that a subclass adds or overrides, and for
     all metrics if ``label_comparison_fn``, or a ``knn_func`` other than ``FaissKNN`` with its
@@ -40,7 +41,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
     Differences from PML:
 
-    - Distances are computed in float64, PML's in float32, so the order of near-ties may differ.
+    - Distances are computed in float64, by PML in float32, so the order of near-ties may differ.
     - All integer labels are distinguished; PML may confuse those above 2^24.
     - ``mean_reciprocal_rank`` can be computed alone, and is averaged in float64.
     - NaN and infinity raise ValueError; PML may return plausible numbers or raise another error.
@@ -105,7 +106,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
         chosen = self.get_function_dict(include, exclude)
         counted = [name for name in chosen if self._is_counted(name)]
-        rest = [name for name in chosen if name not in counted]
+        left_to_pml = [name for name in chosen if name not in counted]
         if self._compares_by_equality and labels.ndim == ref_labels.ndim == 1:
             classes, ref_classes = _class_numbers(labels, ref_labels)
             if any(_float32_confuses(y) for y in (labels, ref_labels)):
@@ -116,10 +117,12 @@ class AccuracyCalculator(pml.AccuracyCalculator):
                 "of labels, or a label_comparison_fn that compares rows."
             )
         values: dict[str, Any] = {}
-        if rest:
+        if left_to_pml:
             checks.require_squares(x.float(), "query")
             checks.require_squares(refs.float(), "reference")
-            values |= super().get_accuracy(x, labels, refs, ref_labels, ref_includes_query, rest)
+            values |= super().get_accuracy(
+                x, labels, refs, ref_labels, ref_includes_query, left_to_pml
+            )
         self.curr_function_dict = chosen
         if counted:
             values |= self._count(counted, x, classes, refs, ref_classes, ref_includes_query)
@@ -198,17 +201,17 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         ref_labels: Tensor,
         includes_query: bool,
     ) -> dict[str, Any]:
-        """Return metrics of neighbours from the ranks of each query's own references."""
-        classes = 1 + int(torch.maximum(labels.max(), ref_labels.max()))
-        members = ref_labels.bincount(minlength=classes)
+        """Return metrics that follow from the ranks of each query's own references."""
+        num_classes = 1 + int(torch.maximum(labels.max(), ref_labels.max()))
+        class_sizes = ref_labels.bincount(minlength=num_classes)
         query_classes = labels.unique()
-        nearest = self.determine_k(members[query_classes], len(refs), includes_query)
-        is_query = (members[labels] > int(includes_query)).cpu().numpy()
+        nearest = self.determine_k(class_sizes[query_classes], len(refs), includes_query)
+        is_query = (class_sizes[labels] > int(includes_query)).cpu().numpy()
         if not is_query.any():
             c_f.LOGGER.warning("None of the query labels are in the reference set.")
             return {name: pml.nan_accuracy(query_classes, self.return_per_class) for name in names}
         is_same = includes_query and _equal(refs, x)
-        per_query = RetrievalMetrics(normalize=False, metrics=names)._checked(
+        per_query = RetrievalMetrics(normalize=False, metrics=names)._score_checked(
             x, labels, None if is_same else refs, ref_labels, includes_query, nearest
         )
         return self._averages(per_query, labels.cpu().numpy(), is_query)
@@ -228,7 +231,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
 
 def _class_numbers(labels: Tensor, ref_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both with labels renumbered from 0, in ascending order."""
+    """Return both tensors with their labels renumbered from 0, in ascending order."""
     if labels is ref_labels:
         indices = _comparable(labels).unique(return_inverse=True)[1]
         return indices, indices

@@ -57,10 +57,10 @@ def hamming_retrieval(
             query has a reference of its class.
     """
     task = _Task.of(embeddings, labels, reference, reference_labels)
-    ks, chunk_size = _ks(ks), checks.positive_integer("chunk_size", chunk_size)
+    ks, chunk_size = _checked_ks(ks), checks.positive_integer("chunk_size", chunk_size)
     index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
-    order = _scored(task.relevant)
+    order = _scored_queries(task.relevant)
     # Sorted by R, because the largest R of a chunk determines the depth of its search.
     order = order[task.relevant[order].argsort(stable=True)]
     scores = Scores(
@@ -101,9 +101,9 @@ def expected_hamming_recall(
         ``recall_at_{k}`` for each K, means over queries.
     """
     task = _Task.of(embeddings, labels, reference, reference_labels)
-    ks, chunk_size = _ks(ks), checks.positive_integer("chunk_size", chunk_size)
+    ks, chunk_size = _checked_ks(ks), checks.positive_integer("chunk_size", chunk_size)
     signs = _signs(task.references)
-    order = _scored(task.relevant)
+    order = _scored_queries(task.relevant)
     totals = torch.zeros(len(ks), dtype=torch.float64)
     for rows in order.split(chunk_size):
         # The larger the product of signs, the smaller the Hamming distance.
@@ -115,12 +115,12 @@ def expected_hamming_recall(
         nearest = products.masked_fill(~same, -torch.inf).amax(dim=1, keepdim=True)
         tied = products == nearest
         counts = (products > nearest).sum(1), tied.sum(1), (tied & same).sum(1)
-        totals += torch.stack([_hit_chance(k, *counts).sum() for k in ks]).cpu()
+        totals += torch.stack([_hit_probability(k, *counts).sum() for k in ks]).cpu()
     return {f"recall_at_{k}": float(t) for k, t in zip(ks, totals / len(order), strict=True)}
 
 
 class _Task(NamedTuple):
-    """Packed codes and labels of queries and references, and R of each query (``relevant``)."""
+    """Packed codes and labels of queries and references; ``relevant`` is R of each query."""
 
     codes: Tensor
     labels: Tensor
@@ -147,20 +147,22 @@ class _Task(NamedTuple):
         x = _inputs.matrix(embeddings, "embeddings")
         y = _inputs.labels_of(x, labels, "embeddings", "labels")
         if reference is None or reference_labels is None:
-            codes = _packed(x)
-            return cls(codes, y, codes, y, _relevant(y, y) - 1, True)
+            codes = _pack(x)
+            return cls(codes, y, codes, y, _count_relevant(y, y) - 1, True)
         ref = _inputs.matrix(reference, "reference").to(x.device)
         ref_y = _inputs.labels_of(ref, reference_labels, "reference", "reference_labels")
-        if _width(x) != _width(ref):
-            raise ValueError(f"embeddings have {_width(x)}, but reference has {_width(ref)}.")
-        return cls(_packed(x), y, _packed(ref), ref_y, _relevant(y, ref_y), False)
+        if _describe_width(x) != _describe_width(ref):
+            raise ValueError(
+                f"embeddings have {_describe_width(x)}, but reference has {_describe_width(ref)}."
+            )
+        return cls(_pack(x), y, _pack(ref), ref_y, _count_relevant(y, ref_y), False)
 
 
-def _packed(x: Tensor) -> Tensor:
+def _pack(x: Tensor) -> Tensor:
     return x.contiguous() if x.dtype == torch.uint8 else BinaryEmbedding(pack=True)(x)
 
 
-def _width(x: Tensor) -> str:
+def _describe_width(x: Tensor) -> str:
     return f"{x.shape[1]} {'bytes (uint8)' if x.dtype == torch.uint8 else 'dimensions'}"
 
 
@@ -171,14 +173,14 @@ def _signs(codes: Tensor) -> Tensor:
     return bits.flatten(1).float().mul_(2).sub_(1)
 
 
-def _relevant(labels: Tensor, reference_labels: Tensor) -> Tensor:
+def _count_relevant(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return the number of references with the label of each query, shape (N,)."""
     classes, counts = reference_labels.unique(return_counts=True)
     index = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
     return torch.where(classes[index] == labels, counts[index], 0)
 
 
-def _scored(relevant: Tensor) -> Tensor:
+def _scored_queries(relevant: Tensor) -> Tensor:
     """Return the queries with a reference of their class, or raise ValueError if there is none."""
     rows = relevant.nonzero().squeeze(1)
     if len(rows) == 0:
@@ -189,14 +191,14 @@ def _scored(relevant: Tensor) -> Tensor:
     return rows
 
 
-def _ks(ks: Sequence[int]) -> list[int]:
+def _checked_ks(ks: Sequence[int]) -> list[int]:
     if not isinstance(ks, Sequence) or len(ks) == 0:
         raise ValueError(f"ks must be a list of at least one whole number, but got {ks=}.")
     return sorted({checks.positive_integer("each K of ks", k) for k in ks})
 
 
 def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
-    """Return which of the ``depth`` nearest references have the query's class.
+    """Return which of the ``depth`` nearest references are of the query's class.
 
     References are ordered by distance and then by index.
 
@@ -214,7 +216,7 @@ def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
     return task.reference_labels[nearest] == task.labels[rows].unsqueeze(1)
 
 
-def _hit_chance(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tensor:
+def _hit_probability(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tensor:
     """Return the probability of a hit among the first ``k`` references of each query.
 
     ``nearer`` references come first and are no hits; ``tied`` ones, of which ``hits`` are hits,

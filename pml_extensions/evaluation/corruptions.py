@@ -7,8 +7,8 @@ computation is done on the CPU with numpy's random numbers, so it is reproducibl
 
 Every image has its own random generator, seeded with the seed and the image's index. So the same
 seed gives the same images, however they are split into batches, if ``first_index`` is the index of
-the first image of a batch in the data set. Strengths are drawn for each image; numbers drawn for a
-pixel are the same for all its channels.
+the first image of a batch in the data set. Strengths are drawn for each image, and all channels of
+a pixel get the same random number.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pml_extensions.evaluation._image_batches import (
     check_images,
     each_image,
     number_range,
-    whole,
-    whole_range,
+    whole_number,
+    whole_number_range,
 )
 from pml_extensions.evaluation._image_operations import Image, to_uint8
 
@@ -110,10 +110,10 @@ def salt_and_pepper(
     Raises:
         ValueError: An argument is out of range.
     """
-    shares = number_range("p", p, 0, 1)
+    probabilities = number_range("p", p, 0, 1)
 
     def replace(image: Image, random: Generator) -> Image:
-        chosen = _chosen_pixels(image, random, shares)
+        chosen = _random_mask(image, random, probabilities)
         greys = to_uint8(255 * random.beta(0.5, 0.5, size=(int(chosen.sum()), 1)))
         image[chosen] = greys
         return image
@@ -136,10 +136,10 @@ def dropout(images: Images, seed: int, p: Range = (0, 0.05), first_index: int = 
     Raises:
         ValueError: An argument is out of range.
     """
-    shares = number_range("p", p, 0, 1)
+    probabilities = number_range("p", p, 0, 1)
 
     def drop(image: Image, random: Generator) -> Image:
-        image[_chosen_pixels(image, random, shares)] = 0
+        image[_random_mask(image, random, probabilities)] = 0
         return image
 
     return each_image(images, seed, first_index, drop)
@@ -166,12 +166,12 @@ def cutout(
         ValueError: An argument is out of range.
     """
     sizes = number_range("size", size, 0, 1)
-    value = whole("fill", fill, 0, 255)
+    value = whole_number("fill", fill, 0, 255)
 
     def cover(image: Image, random: Generator) -> Image:
         height, width = image.shape[:2]
         half = random.uniform(*sizes) * height / 2
-        image[_around(random, height, half), _around(random, width, half)] = value
+        image[_pixels_around(random, height, half), _pixels_around(random, width, half)] = value
         return image
 
     return each_image(images, seed, first_index, cover)
@@ -233,11 +233,12 @@ def jigsaw(
     Raises:
         ValueError: An argument is out of range.
     """
-    row_range, column_range = whole_range("rows", rows, 1), whole_range("columns", columns, 1)
-    steps = whole("max_steps", max_steps, 0)
+    row_range = whole_number_range("rows", rows, 1)
+    column_range = whole_number_range("columns", columns, 1)
+    steps = whole_number("max_steps", max_steps, 0)
 
     def swap(image: Image, random: Generator) -> Image:
-        shape = _integer(random, row_range), _integer(random, column_range)
+        shape = _draw_integer(random, row_range), _draw_integer(random, column_range)
         return operations.rearrange(image, operations.jigsaw_sources(*shape, steps, random))
 
     return each_image(images, seed, first_index, swap)
@@ -267,8 +268,8 @@ def hue_saturation(
     Raises:
         ValueError: An argument is out of range, or the images do not have three channels.
     """
-    hues = whole_range("hue", hue, -255, 255)
-    saturations = whole_range("saturation", saturation, -255, 255)
+    hues = whole_number_range("hue", hue, -255, 255)
+    saturations = whole_number_range("saturation", saturation, -255, 255)
     check_images("images", images)
     if images.shape[-1] != 3:
         raise ValueError(
@@ -277,8 +278,8 @@ def hue_saturation(
         )
 
     def add(image: Image, random: Generator) -> Image:
-        degrees = 2 * int(_integer(random, hues) * 180 / 255)
-        added = _integer(random, saturations)
+        degrees = 2 * int(_draw_integer(random, hues) * 180 / 255)
+        added = _draw_integer(random, saturations)
         return operations.shift_hue_and_saturation(image, degrees, added)
 
     return each_image(images, seed, first_index, add)
@@ -287,7 +288,7 @@ def hue_saturation(
 def defocus_blur(
     images: Images, seed: int, severity: Range = (1, 5), first_index: int = 0
 ) -> Images:
-    """Blur as a lens that is out of focus: every point becomes a disc.
+    """Blur like a lens that is out of focus: every point becomes a disc.
 
     Args:
         images: uint8, shape (N, H, W, C).
@@ -302,10 +303,10 @@ def defocus_blur(
     Raises:
         ValueError: An argument is out of range.
     """
-    severities = whole_range("severity", severity, min(DEFOCUS), max(DEFOCUS))
+    severities = whole_number_range("severity", severity, min(DEFOCUS), max(DEFOCUS))
 
     def blur(image: Image, random: Generator) -> Image:
-        kernel = operations.disc_kernel(*DEFOCUS[_integer(random, severities)])
+        kernel = operations.disc_kernel(*DEFOCUS[_draw_integer(random, severities)])
         return operations.convolve(image, kernel)
 
     return each_image(images, seed, first_index, blur)
@@ -344,19 +345,19 @@ def corrupt(images: Images, name: str, seed: int, **parameters: Any) -> Images:
     return CORRUPTIONS[one_of("name", name, tuple(CORRUPTIONS))](images, seed, **parameters)
 
 
-def _chosen_pixels(
-    image: Image, random: Generator, shares: tuple[float, float]
+def _random_mask(
+    image: Image, random: Generator, probabilities: tuple[float, float]
 ) -> NDArray[np.bool_]:
-    """Return a random mask of pixels, with a probability that is drawn from ``shares``."""
-    probability = random.uniform(*shares)
+    """Return a random mask of pixels, with a probability drawn from the range ``probabilities``."""
+    probability = random.uniform(*probabilities)
     return random.random(image.shape[:2], dtype=np.float32) < probability
 
 
-def _around(random: Generator, size: int, half: float) -> slice:
+def _pixels_around(random: Generator, size: int, half: float) -> slice:
     """Return the pixels within ``half`` of a random point in 0..``size``, cropped at 0."""
     centre = random.uniform(0, size)
     return slice(max(int(np.floor(centre - half)), 0), int(np.floor(centre + half)))
 
 
-def _integer(random: Generator, limits: tuple[int, int]) -> int:
+def _draw_integer(random: Generator, limits: tuple[int, int]) -> int:
     return int(random.integers(*limits, endpoint=True))

@@ -21,8 +21,8 @@ from pml_extensions.evaluation._image_batches import check_images
 from pml_extensions.evaluation._inputs import integers, matrix, tensor
 from pml_extensions.functional import directions
 
-#: Colours of the frames of queries, correct and wrong neighbours. Those of wrong ones are also
-#: dashed, for readers who cannot distinguish green and red.
+#: Colours of the frames of queries, correct neighbours and wrong neighbours. Frames of wrong
+#: neighbours are also dashed, for readers who cannot distinguish green and red.
 QUERY, RIGHT, WRONG = (110, 110, 110), (0, 158, 115), (205, 40, 30)
 #: Images with a shorter side than this are enlarged by an integer factor.
 SMALLEST_SIDE = 96
@@ -64,24 +64,26 @@ def nearest_neighbours(
             f"embeddings have {vectors.shape[1]} dimensions, but reference has "
             f"{references.shape[1]}."
         )
-    chosen = _indices("queries", queries, len(vectors), ndim=1).to(vectors.device)
+    chosen = _checked_indices("queries", queries, len(vectors), ndim=1).to(vectors.device)
     available = len(references) - int(reference is None)
     if positive_integer("k", k) > available:
         raise ValueError(f"k={k}, but a query has only {available} references.")
-    own = chosen if reference is None else torch.full_like(chosen, -1)
-    return _search(vectors[chosen], own, references, k, normalize).cpu().numpy()
+    excluded = chosen if reference is None else torch.full_like(chosen, -1)
+    return _search(vectors[chosen], excluded, references, k, normalize).cpu().numpy()
 
 
-def _search(queries: Tensor, own: Tensor, references: Tensor, k: int, normalize: bool) -> Tensor:
-    """Return the k nearest references of each query, without reference number ``own``."""
+def _search(
+    queries: Tensor, excluded: Tensor, references: Tensor, k: int, normalize: bool
+) -> Tensor:
+    """Return the k nearest references of each query, without index ``excluded``."""
     x, y = queries.double(), references.to(queries.device, torch.float64)
     if normalize:
         x, y = directions(x), directions(y)
     # Not by a matrix product, which may give different distances for duplicates.
     distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-    is_own = torch.arange(len(y), device=own.device) == own.unsqueeze(1)
+    is_excluded = torch.arange(len(y), device=excluded.device) == excluded.unsqueeze(1)
     # A stable sort keeps equal distances in order of index.
-    return distances.masked_fill(is_own, torch.inf).argsort(dim=1, stable=True)[:, :k]
+    return distances.masked_fill(is_excluded, torch.inf).argsort(dim=1, stable=True)[:, :k]
 
 
 def retrieval_gallery(
@@ -127,8 +129,8 @@ def retrieval_gallery(
             f"images are of {tuple(images.shape[1:3])} pixels, but reference_images are of "
             f"{tuple(reference_images.shape[1:3])}; resize them to one size."
         )
-    rows = _indices("queries", queries, len(images), ndim=1)
-    nearest = _indices("neighbours", neighbours, len(reference_images), ndim=2)
+    rows = _checked_indices("queries", queries, len(images), ndim=1)
+    nearest = _checked_indices("neighbours", neighbours, len(reference_images), ndim=2)
     if len(nearest) != len(rows):
         raise ValueError(f"there are {len(rows)} queries, but {len(nearest)} rows of neighbours.")
     is_correct = reference_classes[nearest] == classes[rows].unsqueeze(1)
@@ -244,7 +246,7 @@ def _checked_labels(
     return checked
 
 
-def _indices(name: str, values: Tensor | ArrayLike, size: int, ndim: int) -> Tensor:
+def _checked_indices(name: str, values: Tensor | ArrayLike, size: int, ndim: int) -> Tensor:
     """Check that ``values`` are indices below ``size``, and return them as int64 on the CPU."""
     indices = tensor(values, name).cpu()
     if indices.ndim != ndim or indices.numel() == 0:

@@ -63,13 +63,14 @@ class RetrievalMetrics:
     counting the references that are more similar than those of the query's class: memory grows with
     ``chunk_size`` squared and the size of the data, never with queries x references. If there are
     few references or very large classes, references are sorted instead, for at most ``chunk_size``
-    queries at a time; this keeps at most 64 MiB of similarities (128 in float64) for their other
-    direction. On a GPU the number of queries ranked at a time is chosen to fill a quarter of the
-    free memory, and reduced if memory runs out.
+    queries at a time; in self-retrieval, at most 64 MiB of similarities (128 in float64) are kept
+    to be used for their other direction, too. On a GPU the number of queries ranked at a time is
+    chosen to fill a quarter of the free memory, and reduced if memory runs out.
 
     Args:
         normalize: Scale embeddings to unit length first (cosine similarity). Otherwise raw vectors
-            are ranked by Euclidean distance as in float64, because float32 loses too many digits.
+            are ranked by Euclidean distance with the precision of float64, because float32 loses
+            too many digits.
         chunk_size: Rows and columns of a tile; on a GPU the maximum number of queries ranked at a
             time. None: 1,024, and on a GPU no maximum.
         metrics: Names of the above metrics, in any order; the last two need all ranks and take
@@ -129,13 +130,13 @@ class RetrievalMetrics:
         x, refs = self._vectors(embeddings, reference)
         by_level = self._by_level(x, labels, refs, reference_labels)
         result = RetrievalResult()
-        for level, (own, values) in enumerate(by_level):
+        for level, (query_labels, values) in enumerate(by_level):
             is_query = ~np.isnan(next(iter(values.values())))
             if level == 0:
                 result.num_queries = int(is_query.sum())
                 result.num_lone_queries = len(is_query) - result.num_queries
             if self.average == "classes":
-                values = class_means(values, own.cpu().numpy()[is_query], is_query)[1]
+                values = class_means(values, query_labels.cpu().numpy()[is_query], is_query)[1]
             ending = "" if len(by_level) == 1 else f"_level{level}"
             for name, array in values.items():
                 result[name + ending] = float(np.nanmean(array))
@@ -174,9 +175,9 @@ class RetrievalMetrics:
             The labels of these classes, ascending, and an array of the same length for each metric.
         """
         x, refs = self._vectors(embeddings, reference)
-        ((own, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
+        ((query_labels, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
         is_query = ~np.isnan(next(iter(values.values())))
-        return class_means(values, own.cpu().numpy()[is_query], is_query)
+        return class_means(values, query_labels.cpu().numpy()[is_query], is_query)
 
     def _vectors(
         self, embeddings: Tensor | ArrayLike, reference: Tensor | ArrayLike | None
@@ -203,30 +204,29 @@ class RetrievalMetrics:
         reference_labels: Tensor | ArrayLike | None,
         most_levels: int | None = None,
     ) -> list[tuple[Tensor, dict[str, NDArray[np.float64]]]]:
-        """Return the queries' labels and metrics for each level of labels."""
+        """Return, for each level of labels, the labels of the queries and their metrics."""
         if (refs is None) != (reference_labels is None):
             raise ValueError("reference and reference_labels must be given together.")
-        own_levels = _columns(labels)
-        if most_levels is not None and len(own_levels) > most_levels:
+        levels = _levels(labels)
+        if most_levels is not None and len(levels) > most_levels:
             raise ValueError(
-                f"labels must have shape ({len(x)},) here, but have {len(own_levels)} levels; "
+                f"labels must have shape ({len(x)},) here, but have {len(levels)} levels; "
                 "pass one of them."
             )
-        ref_levels = own_levels if reference_labels is None else _columns(reference_labels)
-        if len(own_levels) != len(ref_levels):
+        ref_levels = levels if reference_labels is None else _levels(reference_labels)
+        if len(levels) != len(ref_levels):
             raise ValueError(
-                f"labels have {len(own_levels)} levels, but reference_labels have "
-                f"{len(ref_levels)}."
+                f"labels have {len(levels)} levels, but reference_labels have {len(ref_levels)}."
             )
         results = []
-        for own, others in zip(own_levels, ref_levels, strict=True):
-            y = ref_y = _inputs.integers_of(x, own, "embeddings", "labels")
+        for level_labels, ref_level_labels in zip(levels, ref_levels, strict=True):
+            y = ref_y = _inputs.integers_of(x, level_labels, "embeddings", "labels")
             if refs is not None:
-                ref_y = _inputs.integers_of(refs, others, "reference", "reference_labels")
-            results.append((y, self._checked(x, y, refs, ref_y)))
+                ref_y = _inputs.integers_of(refs, ref_level_labels, "reference", "reference_labels")
+            results.append((y, self._score_checked(x, y, refs, ref_y)))
         return results
 
-    def _checked(
+    def _score_checked(
         self,
         x: Tensor,
         labels: Tensor,
@@ -259,15 +259,15 @@ class RetrievalMetrics:
                 f"{x.shape[1]} numbers, even for one query at a time; let other processes on it "
                 "end, or pass embeddings on the CPU (embeddings.cpu())."
             ) from None
-        arrays, sums = scores.arrays(x, *(() if refs is None else (refs,)))
-        if not np.isfinite(sums).all():
+        arrays, norms = scores.arrays(x, *(() if refs is None else (refs,)))
+        if not np.isfinite(norms).all():
             _inputs.require_finite(x, "embeddings")
             if refs is not None:
                 _inputs.require_finite(refs, "reference")
         return arrays
 
 
-def _columns(labels: Tensor | ArrayLike) -> list[Tensor]:
-    """Return the labels of each level."""
+def _levels(labels: Tensor | ArrayLike) -> list[Tensor]:
+    """Return the labels of each level, each of shape (N,)."""
     y = _inputs.tensor(labels, "labels")
     return [y] if y.ndim != 2 else list(y.unbind(dim=1))

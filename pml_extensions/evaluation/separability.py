@@ -13,7 +13,7 @@ from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions, paired_distances
 
-# Number of rows converted to float64 at a time.
+# Number of rows that are converted to float64 at a time.
 CHUNK = 4096
 
 

@@ -119,7 +119,7 @@ def verification_accuracy(
             than folds, or all pairs are the same or all are different.
     """
     d = _vector(distances, "distances")
-    is_same = _same(same, len(d))
+    is_same = _checked_same(same, len(d))
     limits = _vector(thresholds, "thresholds")
     if (np.diff(limits) <= 0).any():
         raise ValueError("thresholds must ascend, each larger than the one before.")
@@ -142,12 +142,12 @@ def verification_accuracy(
 
 
 def _gains(
-    first: NDArray[np.int64], is_same: NDArray[np.bool_], thresholds: int
+    first: NDArray[np.int64], is_same: NDArray[np.bool_], num_thresholds: int
 ) -> NDArray[np.int64]:
     """Return how many more pairs each threshold gets right than predicting "different" for all."""
-    gains = np.zeros(thresholds + 1, dtype=np.int64)
+    gains = np.zeros(num_thresholds + 1, dtype=np.int64)
     np.add.at(gains, first, np.where(is_same, 1, -1))
-    return gains[:thresholds].cumsum()
+    return gains[:num_thresholds].cumsum()
 
 
 def _check_convention(convention: str) -> None:
@@ -175,7 +175,7 @@ def _vector(values: Tensor | ArrayLike, name: str) -> NDArray[np.float64]:
     return _inputs.matrix(x.unsqueeze(1), name).squeeze(1).double().cpu().numpy()
 
 
-def _same(same: Tensor | ArrayLike, pairs: int) -> NDArray[np.bool_]:
+def _checked_same(same: Tensor | ArrayLike, pairs: int) -> NDArray[np.bool_]:
     values = _inputs.integers(same, "same").cpu().numpy()
     if len(values) != pairs:
         raise ValueError(f"same must have shape ({pairs},), one a pair, but got {values.shape}.")

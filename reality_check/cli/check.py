@@ -63,11 +63,11 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     """Check an experiment without training.
 
     Args:
-        experiment: validated.
-        like: the variances of searches and trainings to expect.
+        experiment: a validated experiment.
+        like: the expected variances of searches and trainings; None: those of docs/calibration.md.
 
     Raises:
-        UsageError: everything that is wrong with it.
+        UsageError: the experiment cannot run; the message lists all mistakes.
     """
     from reality_check.data import load_dataset, split_dataset
     from reality_check.data.sanity import copies
@@ -87,23 +87,25 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
         f"{dataset.noun}s; fits"
     )
-    own = with_trials(experiment).trained()
-    if copied := copies(dataset, split_dataset(dataset, own.protocol.split).test):
+    trained = with_trials(experiment).trained()
+    if copied := copies(dataset, split_dataset(dataset, trained.protocol.split).test):
         print(f"copies: {copied}")
-    check_packed(experiment, fingerprints(own, dataset), [], packs)
+    check_packed(experiment, fingerprints(trained, dataset), [], packs)
     for pack in packs:
         names = ", ".join(method.name for method in pack.experiment.methods)
         print(f"{names}: from the pack {pack.label}, nothing is trained")
-    for method, checked in zip(own.methods, losses, strict=True):
+    for method, checked in zip(trained.methods, losses, strict=True):
         space = search_space(method, experiment.protocol, experiment.model_of(method))
         searched = ", ".join(space) or "nothing"
-        given = [f"{key}={value}" for key, value in method.arguments.items() if "$" in str(value)]
-        filled = f"; filled in for each training: {', '.join(given)}" if given else ""
+        inserted = [
+            f"{key}={value}" for key, value in method.arguments.items() if "$" in str(value)
+        ]
+        filled = f"; filled in for each training: {', '.join(inserted)}" if inserted else ""
         print(f"{method.name} ({method.loss}); searched: {searched}{filled}")
-        print(f"  {_describe(checked)}")
-    if sentence := open_schedules(own):
+        print(f"  {_describe_loss(checked)}")
+    if sentence := open_schedules(trained):
         print(sentence)
-    cost = estimate_cost(own, dataset, pick_device(experiment.device))
+    cost = estimate_cost(trained, dataset, pick_device(experiment.device))
     print(
         f"cost: {cost.trainings} trainings; with evaluation, baselines and report about "
         f"{duration(cost.seconds)} for one worker on this machine ({duration(cost.least)} if every "
@@ -115,7 +117,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         print(resolution_sentence(experiment.protocol, compared, like))
 
 
-def _describe(checked: LossCheck) -> str:
+def _describe_loss(checked: LossCheck) -> str:
     text = f"loss {checked.value:.4g} on random embeddings, gradients reach the embeddings"
     if checked.parameters:
         shapes = ", ".join(f"{name} {list(shape)}" for name, shape in checked.parameters.items())

@@ -25,7 +25,7 @@ examples:
   reality-check claim papers/000_sgsl/table3_cub200 --proposed sgsl_512
 """
 #: File name extensions of figures.
-_FORMATS = (".png", ".pdf", ".svg")
+_PICTURE_SUFFIXES = (".png", ".pdf", ".svg")
 
 
 def add_parser(commands: Commands) -> None:
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument(
         "--seed-sd",
-        type=_positive,
+        type=_points,
         metavar="POINTS",
         help="standard deviation over trainings of one network (default: as printed, or as "
         "measured by others on the data set)",
@@ -67,7 +67,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument("--json", action="store_true", help="print the answer as JSON")
     command.add_argument(
         "--figure",
-        type=_picture,
+        type=_picture_path,
         metavar="PICTURE",
         help="also draw the differences, as .png, .pdf or .svg",
     )
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _positive(text: str) -> float:
+def _points(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -104,8 +104,10 @@ def _positive(text: str) -> float:
     return value
 
 
-def _picture(text: str) -> Path:
+def _picture_path(text: str) -> Path:
     path = Path(text)
-    if path.suffix not in _FORMATS:
-        raise argparse.ArgumentTypeError(f"must end in {', '.join(_FORMATS)}, got {text!r}")
+    if path.suffix not in _PICTURE_SUFFIXES:
+        raise argparse.ArgumentTypeError(
+            f"must end in {', '.join(_PICTURE_SUFFIXES)}, got {text!r}"
+        )
     return path

@@ -1,4 +1,4 @@
-"""Tables on a terminal: names stay whole, whatever its width."""
+"""Tables on a terminal of any width, in which names are never shortened."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def name_table(*columns: str, right: Container[str] = ()) -> Table:
     """
     table = Table(box=None, pad_edge=False)
     for column in columns:
-        side = "right" if column in right else "left"
-        table.add_column(column, overflow="fold", no_wrap=column == columns[0], justify=side)  # type: ignore[arg-type]
+        justify = "right" if column in right else "left"
+        table.add_column(column, overflow="fold", no_wrap=column == columns[0], justify=justify)  # type: ignore[arg-type]
     return table
 
 
 def print_table(table: Table) -> None:
     """Print a table, wider than the terminal if its longest words need that."""
     console = Console()
-    least = Measurement.get(console, console.options.update(width=1000), table).minimum
-    Console(width=max(console.width, least)).print(table)
+    min_width = Measurement.get(console, console.options.update(width=1000), table).minimum
+    Console(width=max(console.width, min_width)).print(table)

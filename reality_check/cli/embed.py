@@ -1,4 +1,4 @@
-"""``reality-check embed``: images or tensors through a frozen trunk, once, into a folder."""
+"""``reality-check embed``: embed images or tensors with a frozen trunk, once, into a folder."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.launch.embedding import embed_to_folder
     from reality_check.utils.processes import keep_freed_memory
 
-    plain = {"dataset": _dataset(options.data), "model": {}}
+    plain = {"dataset": _expand_dataset(options.data), "model": {}}
     for text in options.overrides:
         keys, value = parse_override(text)
         if keys[0] not in plain or len(keys) < 2:
@@ -113,35 +113,35 @@ def run(options: argparse.Namespace) -> int:
             )
         set_value(plain, keys, value)
     out = at_home(options.out)
-    how = _how(options, plain["model"])
+    embedding = _embedding(options, plain["model"])
     config = validate(NamedDataset, {"dataset": plain["dataset"]}, "embed").dataset
     data = replace(load_dataset(config), name=config.name)
-    if isinstance(data, ImageSet) and how.crop_size is None:
-        how = replace(how, crop_size=_crop_size(how.model, data))
+    if isinstance(data, ImageSet) and embedding.crop_size is None:
+        embedding = replace(embedding, crop_size=_crop_size(embedding.model, data))
     keep_freed_memory(all_of_it=True)
-    samples, width = embed_to_folder(data, how, out, print, described(config))
-    print(f"{out}: {samples:,} x {width:,} {how.dtype}")
+    samples, width = embed_to_folder(data, embedding, out, print, described(config))
+    print(f"{out}: {samples:,} x {width:,} {embedding.dtype}")
     print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
     return DONE
 
 
-def _dataset(given: str) -> dict[str, Any]:
+def _expand_dataset(data: str) -> dict[str, Any]:
     from reality_check.config.named import dataset_of_path, expand
 
-    dataset: dict[str, Any] = expand(given, "dataset", "datasets", None)
-    is_folder = dataset["reader"] == "image_folder" and dataset == dataset_of_path(given)
+    dataset: dict[str, Any] = expand(data, "dataset", "datasets", None)
+    is_folder = dataset["reader"] == "image_folder" and dataset == dataset_of_path(data)
     return dataset | ({"size": 256} if is_folder else {})
 
 
-def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
+def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
     from reality_check.config.messages import validate
     from reality_check.config.model import Model
     from reality_check.launch.embedding import Embedding
     from reality_check.training.prepared_experiment import pick_device
 
     weights = options.weights or ("none" if _is_own(options.trunk) else "imagenet")
-    given = {"trunk": options.trunk, "weights": weights, "pooling": options.pooling}
-    model = validate(Model, {"name": "trunk", **given, **changes}, "embed")
+    settings = {"trunk": options.trunk, "weights": weights, "pooling": options.pooling}
+    model = validate(Model, {"name": "trunk", **settings, **changes}, "embed")
     return Embedding(
         model=model,
         crop_size=options.crop_size,
@@ -154,7 +154,7 @@ def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
 
 
 def _crop_size(model: Model, data: Any) -> int | None:
-    """Return the crop that the weights were evaluated with, or None for the images' own size."""
+    """Return the crop with which the weights were evaluated, or None for the size of the images."""
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):

@@ -46,7 +46,7 @@ OWN_TRUNKS = {
 }
 _ARGUMENTS = "arguments of its own (and what it is)"
 #: Arguments that the harness passes itself.
-_GIVEN = {"num_classes", "embedding_size", "channels"}
+_HARNESS_ARGUMENTS = {"num_classes", "embedding_size", "channels"}
 
 
 def print_listing(what: str, overrides: Sequence[str] = ()) -> None:
@@ -71,10 +71,11 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> None:
 
 
 def _print_part(name: str, overrides: Sequence[str]) -> None:
-    """Print what an experiment may name: a data set, a model, a protocol, a method.
+    """Print the data set, model, method and protocol of a name, if there are such.
 
     Raises:
-        UsageError: there is nothing of that name, or there are overrides, which are of experiments.
+        UsageError: there is nothing of that name, or there are overrides, which only experiments
+            take.
     """
     groups = [group for group in _GROUPS if name in config_files(group)]
     if not groups:
@@ -115,20 +116,22 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{trainings}, each at most {training.max_epochs} epochs of "
         f"{epoch} batches of {training.batch_size}"
     )
-    yield f"a method: {_stages(experiment)}"
+    yield f"a method: {_describe_trainings(experiment)}"
     deviations = (*against_reference(experiment), *own_ranges(experiment))
     topics = [deviation.topic for deviation in deviations]
     differs = f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
     yield differs if topics else f"no deviations from {reference}"
 
 
-def _stages(experiment: Experiment) -> str:
-    """Return in words which trainings a method takes."""
+def _describe_trainings(experiment: Experiment) -> str:
+    """Describe the trainings of a method in a phrase."""
     protocol = experiment.protocol
     folds, runs, search = protocol.split.folds, protocol.runs, protocol.search
     if protocol.stages == (Stage.FINAL,):
-        how = "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
-        return f"{runs} networks on all classes, {how}"
+        selection = (
+            "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
+        )
+        return f"{runs} networks on all classes, {selection}"
     if Stage.REPRODUCTIONS not in protocol.stages:
         trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
@@ -157,10 +160,10 @@ def _print_papers() -> None:
     table = name_table("name", "item", "data", *counts, right=counts)
     for name in sorted(paper_files()):
         experiment = load_experiment(name)
-        printed = experiment.published_results
-        assert printed is not None, name
-        numbers = len(experiment.methods), count_trainings(experiment), len(printed.gaps)
-        table.add_row(name, printed.item, experiment.dataset.name, *map(str, numbers))
+        published = experiment.published_results
+        assert published is not None, name
+        numbers = len(experiment.methods), count_trainings(experiment), len(published.gaps)
+        table.add_row(name, published.item, experiment.dataset.name, *map(str, numbers))
     print_table(table)
     print(
         "networks: how many are trained. gaps: differences from the paper, which the report and\n"
@@ -198,8 +201,8 @@ def _print_trunks() -> None:
 
 def _add_plugins(table: Table, kind: str) -> None:
     """Add a row for each name that an installed package registers, usable or not."""
-    for name, claims in plugins(kind).items():
-        for plugin in claims:
+    for name, entries in plugins(kind).items():
+        for plugin in entries:
             table.add_row(name, escape("\n".join(_describe_plugin(plugin))))
 
 
@@ -215,15 +218,16 @@ def _describe_plugin(plugin: Plugin) -> Iterator[str]:
 
 
 def _describe_class(cls: Any, documented: bool) -> str:
-    """Return the arguments with their defaults and, if wanted, the docstring's first line."""
+    """Return the arguments with their defaults and, if ``documented``, the docstring's first
+    line."""
     try:
-        taken = list(inspect.signature(cls).parameters.values())
-    except (TypeError, ValueError):  # written in C, say
-        taken = []
+        parameters = list(inspect.signature(cls).parameters.values())
+    except (TypeError, ValueError):  # such as a class written in C
+        parameters = []
     arguments = [
         p.name if p.default is p.empty else f"{p.name}={one_line(p.default, 30)}"
-        for p in taken
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _GIVEN
+        for p in parameters
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _HARNESS_ARGUMENTS
     ]
     lines = [", ".join(arguments) or "-"]
     if documented:

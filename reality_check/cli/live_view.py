@@ -37,16 +37,18 @@ def overview(rows: Sequence[Row]) -> Table:
     numbers = (*STAGES, "best validation\nscore in %")
     table = name_table("method", *numbers, right=numbers)
     for name in dict.fromkeys(row.method for row in rows):
-        own = [row for row in rows if row.method == name]
-        cells = [_how_many([row for row in own if row.stage is stage]) for stage in STAGES]
-        values = [row.best for row in own if row.stage is Stage.SEARCH and row.best is not None]
+        method_rows = [row for row in rows if row.method == name]
+        cells = [_progress([row for row in method_rows if row.stage is stage]) for stage in STAGES]
+        values = [
+            row.best for row in method_rows if row.stage is Stage.SEARCH and row.best is not None
+        ]
         best = max(values, default=None)
         table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
     return table
 
 
-def _how_many(rows: Sequence[Row]) -> str:
-    """``"3 of 50"``, over all searches."""
+def _progress(rows: Sequence[Row]) -> str:
+    """Return the progress over all searches, such as ``"3 of 50"``, or "-" without rows."""
     return f"{sum(r.done for r in rows)} of {sum(r.wanted for r in rows)}" if rows else "-"
 
 
@@ -75,7 +77,7 @@ class LiveView:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[LiveView]:
-        """Show the view from its first refresh, after data are read, until the end of the block."""
+        """Show the view from its first refresh, once the data are read, until the context exits."""
         with contextlib.ExitStack() as stack:
             self._stack = stack if self._console.is_terminal else None
             yield self
@@ -92,6 +94,6 @@ class LiveView:
         self._latest = now
         try:
             shown: Group | Text = render(recorded, self._workers, self._started)
-        except Exception as error:  # a busy storage, say: the view must not end the run
+        except Exception as error:  # such as a busy storage: the view must not end the run
             shown = Text(f"no news from the storage ({type(error).__name__}); trying again")
         self._live.update(shown, refresh=True)

@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The command ``reality-check``: parses, calls, prints."""
+"""The command ``reality-check``: parses its arguments and calls one of the subcommands."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         argcomplete.autocomplete(build_parser())
     printable_output()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parse(given)
-    options.again = shlex.join(["reality-check", *given])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parse(words)
+    options.again = shlex.join(["reality-check", *words])
     try:
         return int(options.command(options))
     except UsageError as error:
@@ -86,14 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _parse(given: Sequence[str]) -> argparse.Namespace:
+def _parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments; overrides may stand after options, which argparse alone refuses."""
-    options, rest = build_parser().parse_known_args(given)
-    for text in rest:
+    options, unparsed = build_parser().parse_known_args(words)
+    for text in unparsed:
         if text.startswith("-") or not hasattr(options, "overrides"):
             known = re.findall(r"--[a-z]+", options.parser.format_help())
-            what = f"option {text!r}" if text.startswith("-") else f"place for {text!r}"
-            options.parser.error(f"there is no {what}.{nearest(text, known)}")
+            missing = f"option {text!r}" if text.startswith("-") else f"place for {text!r}"
+            options.parser.error(f"there is no {missing}.{nearest(text, known)}")
         options.overrides.append(text)
     return options
 

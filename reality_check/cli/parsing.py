@@ -40,12 +40,12 @@ def add_command(
     title: str,
     details: str,
 ) -> Parser:
-    """Add a command without arguments yet.
+    """Add a command, still without arguments, and return its parser.
 
     Args:
-        commands: of the whole command line.
-        name: of the command.
-        run: carries it out and returns the exit status.
+        commands: the commands of the whole command line.
+        name: the name of the command.
+        run: the function that carries it out and returns the exit status.
         title: one line without a full stop.
         details: the rest of its help, with examples.
     """
@@ -62,7 +62,7 @@ def add_command(
 
 
 def add_experiment(command: Parser) -> None:
-    """Let a command take an experiment and changes to it."""
+    """Add the arguments for an experiment and changes to it."""
     argument: Any = command.add_argument(
         "experiment",
         metavar="EXPERIMENT",
@@ -84,7 +84,7 @@ def complete_experiment(prefix: str, **_: Any) -> list[str]:
 
 
 def add_overrides(command: Parser, text: str) -> None:
-    """Let a command take ``KEY=VALUE`` words."""
+    """Add the argument for ``KEY=VALUE`` words."""
     command.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=text)
 
 

@@ -34,7 +34,7 @@ class ProgressLines:
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[ProgressLines]:
-        """Poll a last time at the end of the block."""
+        """Poll a last time when the context exits."""
         try:
             yield self
         finally:
@@ -51,6 +51,7 @@ class ProgressLines:
             self._poll()
 
     def log(self, text: str) -> None:
+        """Print a message."""
         self._print(text, {"event": "message", "text": text})
 
     def event(self, kind: str, **details: Any) -> None:
@@ -64,7 +65,7 @@ class ProgressLines:
             return
         try:
             news = list(self._watch.news())
-        except Exception:  # a busy storage, say: the view must not end the run
+        except Exception:  # such as a busy storage: progress lines must not end the run
             return
         for finished in news:
             self._report(finished)
@@ -72,12 +73,12 @@ class ProgressLines:
             for state in worker_states(self._recorded.out_dir):
                 self._report(worker_line(state).strip())
 
-    def _report(self, what: str | Finished) -> None:
+    def _report(self, message: str | Finished) -> None:
         self._printed = time.monotonic()
-        if isinstance(what, Finished):
-            self._print(stamped(what), what.plain())
+        if isinstance(message, Finished):
+            self._print(stamped(message), message.plain())
         else:
-            self._print(stamped(what), {"event": "message", "text": what})
+            self._print(stamped(message), {"event": "message", "text": message})
 
     def _print(self, text: str, plain: dict[str, Any]) -> None:
         line = json.dumps({"time": time.time(), **plain}) if self._as_json else text

@@ -1,4 +1,4 @@
-"""``reality-check run``: an experiment to its end, or continued."""
+"""``reality-check run``: run an experiment to the end, or resume it."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def add_parser(commands: Commands) -> None:
         help="send finished trials to a tracker: tensorboard, mlflow, wandb; repeatable "
         "(`reality-check track` sends them afterwards)",
     )
-    said = command.add_mutually_exclusive_group()
-    said.add_argument("--quiet", action="store_true", help="print nothing but errors")
-    said.add_argument(
+    output = command.add_mutually_exclusive_group()
+    output.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    output.add_argument(
         "--json",
         action="store_true",
         help="print one line of JSON per finished trial and stage (keys: docs/status.md)",
@@ -139,9 +139,9 @@ def run(options: argparse.Namespace) -> int:
         shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
         print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
-        results = _watched(experiment, out_dir, options)
+        results = _run_with_progress(experiment, out_dir, options)
     except KeyboardInterrupt:
-        print(_interrupted(options), file=sys.stderr)
+        print(_interruption_message(options), file=sys.stderr)
         return INTERRUPTED
     except WorkFailed as error:
         print(
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _watched(
+def _run_with_progress(
     experiment: Experiment, out_dir: Path, options: argparse.Namespace
 ) -> ExperimentResults:
     """Run an experiment and show its progress as the options and the terminal ask for."""
@@ -191,7 +191,7 @@ def _watched(
     return results
 
 
-def _interrupted(options: argparse.Namespace) -> str:
+def _interruption_message(options: argparse.Namespace) -> str:
     if options.launcher == "slurm":
         return (
             "\nThe SLURM jobs keep running; squeue --me lists them, scancel ends them. To watch "

@@ -14,7 +14,7 @@ from reality_check.statistics import Estimate
 
 
 def print_summary(results: ExperimentResults) -> None:
-    """Print means with their intervals, and who leads where."""
+    """Print means with their intervals, and the leading methods."""
     summary = Summary(results)
     print(
         f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.evidence.repeats}:"

@@ -1,4 +1,4 @@
-"""``reality-check show``: what exists, and resolved experiments."""
+"""``reality-check show``: lists of names, and resolved experiments."""
 
 from __future__ import annotations
 

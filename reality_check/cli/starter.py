@@ -13,7 +13,7 @@ from reality_check.config.types import Name
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 
-#: Beside the YAML, so that editors find it without a network.
+#: Name of the schema beside the YAML, where editors find it without a network.
 SCHEMA = "reality-check.schema.json"
 #: The module of the loss, and the loss.
 MODULE, CLASS = "my_losses", "MyLoss"
@@ -60,7 +60,7 @@ model: identity           # one linear layer on them; a perceptron:
 protocol: features_quick  # a small budget to try things out; for a claim features (minutes)
 """
 
-#: How batches are made of images; and of features, which often have few classes.
+#: How batches are drawn from images, and from features, which often have few classes.
 SAMPLES = "samples_per_class: 1             # images of a class in a batch; 4 for losses of pairs"
 FEW_SAMPLES = (
     "samples_per_class: 4             # of each class in a batch; 1 needs 32 classes and more"
@@ -105,15 +105,15 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
     """Write a starter YAML, a loss file that it uses, and the schema that editors complete from.
 
     Args:
-        file: of the YAML; the others are beside it. A loss file that is there already stays.
-        features: a file of vectors to compare on; None: on images.
+        file: path of the YAML; the others are written beside it. An existing loss file is kept.
+        features: a file of vectors to compare losses on; None: images.
 
     Returns:
-        What became of each file, a line each.
+        A sentence about each file.
 
     Raises:
-        UsageError: the YAML is there already, cannot have that name, or its folder takes no files,
-            or there is no such file of vectors; nothing is written then.
+        UsageError: the YAML exists already, cannot have that name or cannot be written, or there is
+            no such file of vectors; then nothing is written.
     """
     _check_name(file)
     if features is not None:
@@ -124,8 +124,8 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
     if features is not None:
         subject = FEATURES.format(features=json.dumps(features))
         parts = {"subject": subject, "samples": FEW_SAMPLES, "baseline": FEW_BASELINE}
-    named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
-    texts = {file: YAML.format(**named, **parts)}
+    names = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
+    texts = {file: YAML.format(**names, **parts)}
     kind = "images" if features is None else "features"
     messages = [f"wrote {file}: what is compared, on which {kind}, with which budget"]
     if loss.exists():

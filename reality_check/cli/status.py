@@ -1,4 +1,4 @@
-"""``reality-check status``: how far an experiment is."""
+"""``reality-check status``: the progress of an experiment."""
 
 from __future__ import annotations
 

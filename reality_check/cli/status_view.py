@@ -25,7 +25,8 @@ from reality_check.utils.text import duration
 
 
 def print_status(recorded: RecordedExperiment, as_json: bool = False, again: bool = False) -> str:
-    """Print the state of an experiment and return it in a word; ``again`` clears a terminal."""
+    """Print the status of an experiment and return its state; ``again`` clears the terminal
+    first."""
     state = status(recorded)
     if as_json:
         print(json.dumps(state), flush=True)
@@ -41,46 +42,46 @@ def print_status(recorded: RecordedExperiment, as_json: bool = False, again: boo
 
 
 def show(state: dict[str, Any]) -> Group:
-    """Return the state as tables and sentences that fit a terminal of 80 columns."""
+    """Return the status as tables and sentences that fit a terminal of 80 columns."""
     keys = "method", "stage", "search", "done", "wanted", "best", "mean_seconds"
     parts: list[Any] = [
         Text(f"{state['experiment']} in {state['folder']}:"),
         overview([Row(*(stage[key] for key in keys)) for stage in state["stages"]]),
     ]
     if state["running"]:
-        parts += [Text(), _table(state)]
+        parts += [Text(), _running_tasks(state)]
     parts += [Text(line) for line in _sentences(state)]
     return Group(*parts)
 
 
-def _table(state: dict[str, Any]) -> Table:
+def _running_tasks(state: dict[str, Any]) -> Table:
     table = name_table("running", "how far", "for", "process", "log")
     for entry in state["running"]:
         log = entry["log"] and Path(entry["log"]).name
         since = entry["since"]
         ago = "" if since is None else duration(max(time.time() - since, 0.0))
-        table.add_row(_what(entry), _how_far(entry), ago, _where(entry), log or "")
+        table.add_row(_task(entry), _progress(entry), ago, _process(entry), log or "")
     return table
 
 
-def _what(entry: dict[str, Any]) -> str:
+def _task(entry: dict[str, Any]) -> str:
     if entry["stage"] is None:
         return entry["doing"] or "starting"
     name = trial_name(entry["stage"], entry)
     return f"{entry['method']}: {name}" if entry["method"] else name
 
 
-def _how_far(entry: dict[str, Any]) -> str:
+def _progress(entry: dict[str, Any]) -> str:
     if entry["alive"] is False:
         return "its worker is gone; will be retried"
     if entry["fold"] is None:
         return ""
-    most = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
+    of_all = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
     fold = "" if entry["stage"] == Stage.FINAL else f"fold {entry['fold'] + 1}/{entry['folds']}, "
-    return f"{fold}epoch {entry['epoch'] or 0}{most}"
+    return f"{fold}epoch {entry['epoch'] or 0}{of_all}"
 
 
-def _where(entry: dict[str, Any]) -> str:
+def _process(entry: dict[str, Any]) -> str:
     if entry["host"] is None:
         return ""
     device = f", {entry['device']}" if entry["device"] else ""
@@ -101,7 +102,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
     if state["hours"]:
         used = [
-            f"{hours:.{2 if hours < 10 else 0}f} {_HOURS.get(kind, f'hours on {kind}')}"
+            f"{hours:.{2 if hours < 10 else 0}f} {_HOUR_UNITS.get(kind, f'hours on {kind}')}"
             for kind, hours in state["hours"].items()
         ]
         lines.append(f"Used, including lost attempts: {', '.join(used)}.")
@@ -109,7 +110,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     return lines
 
 
-_HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
+_HOUR_UNITS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
 
 
 def _last_line(state: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""``reality-check verdicts``: what became of the claims of experiments."""
+"""``reality-check verdicts``: which claims of experiments their results support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``reality-check worker``: one more process for a run."""
+"""``reality-check worker``: one more worker process for a run."""
 
 from __future__ import annotations
 

@@ -30,12 +30,12 @@ class Measured:
 
 
 class Than(Strict):
-    """Where the second method of a pair is measured; null is where the first one is."""
+    """Category and metric of the second method of a pair, if they are not the first method's."""
 
     category: Category | None = None
-    """Null is the first method's."""
+    """Category of the second method; null is the first method's."""
     metric: str | None = None
-    """Null is the first method's."""
+    """Metric of the second method; null is the first method's."""
 
 
 class Claim(Strict):
@@ -43,7 +43,7 @@ class Claim(Strict):
 
     With d the first method's mean minus the second's, ``above`` says d > 0, ``not_below`` says
     d > -margin and ``equal`` says -margin < d < margin; for ``above`` a difference that is
-    certainly within the margin refutes the claim. How it is decided:
+    certainly within the margin refutes the claim. The tests are in
     :mod:`reality_check.papers.claim_tests`.
     """
 
@@ -51,31 +51,32 @@ class Claim(Strict):
     name: Name
     """Name of the claim."""
     source: str
-    """Where it is claimed."""
+    """Where the paper claims it."""
     text: str
     """The claim in words."""
     pairs: list[tuple[str, str]] = Field(min_length=1)
     """[first, second]: methods that are compared."""
     test: Test = "above"
-    """above, not_below or equal: what the first is said to be, next to the second."""
+    """above, not_below or equal: the claimed relation of the first method's score to the
+    second's."""
     margin: float | str = "5 %"
-    """A part of the second one's score, such as 5 %, or a number of percentage points; of
-    separability in its own unit."""
+    """A fraction of the second method's score, such as 5 %, or a number of percentage points (for
+    separability, of its own unit)."""
     categories: list[Category] = Field(default=["aggregate"], min_length=1)
-    """In which categories."""
+    """Categories in which the methods are compared."""
     metrics: list[str] = Field(default=[PRIMARY], min_length=1)
-    """By which metrics."""
+    """Metrics by which the methods are compared."""
     than: Than = Field(default_factory=Than)
     """Another category or metric for the second method, for example binary codes against floats."""
     overturned_by: str | None = None
-    """What was run after the verdict and turned it around."""
+    """A later run that reversed the verdict."""
     earlier: str | None = None
-    """What an earlier experiment had found of the same claim."""
+    """What an earlier experiment found about the same claim."""
 
     @field_validator("margin")
     @classmethod
-    def _positive(cls, value: float | str) -> float | str:
-        if _number(value) is None:
+    def _check_margin(cls, value: float | str) -> float | str:
+        if _margin_number(value) is None:
             raise ValueError(
                 "margin must be greater than 0: a number of points such as 1, or a part of the "
                 f"second one's score such as 5 %; got {value!r}"
@@ -84,14 +85,14 @@ class Claim(Strict):
 
     @field_validator("metrics")
     @classmethod
-    def _known(cls, value: list[str]) -> list[str]:
+    def _check_metrics(cls, value: list[str]) -> list[str]:
         for name in value:
             if name not in METRICS:
                 check_name(name)
         return value
 
     @model_validator(mode="after")
-    def _compares_something(self) -> Self:
+    def _check_comparisons(self) -> Self:
         for first, second in self.comparisons():
             if first == second:
                 raise ValueError(
@@ -102,7 +103,7 @@ class Claim(Strict):
 
     def margin_at(self, score: float, metric: str) -> float:
         """Return the margin in the unit of a metric, given the score of the second method."""
-        number = _number(self.margin)
+        number = _margin_number(self.margin)
         assert number is not None
         if isinstance(self.margin, str):
             return number / 100 * abs(score)
@@ -117,7 +118,7 @@ class Claim(Strict):
             yield Measured(first, category, metric), Measured(second, *other)
 
 
-def _number(margin: float | str) -> float | None:
+def _margin_number(margin: float | str) -> float | None:
     """Return the number of points or of percent; ``None`` if the text is neither."""
     if isinstance(margin, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", margin.strip())

@@ -1,4 +1,4 @@
-"""Classes named in a YAML: found by registered name or import path, and built with checks."""
+"""Classes that a YAML names: finding them by name or import path, and building their objects."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _UNUSABLE = {
 }
 #: The plural of each kind in messages, as in ``reality-check show``.
 PLURALS = {kind: f"{kind}s" for kind in (*NAMESPACES, "trunk", "dataset")} | {"loss": "losses"}
-#: Messages list at most this many classes of a module; beyond, they name only the nearest one.
+#: Messages list at most this many classes of a module.
 _MOST_LISTED = 12
 
-#: Constructor arguments whose value names a class, and the kind of it.
-_KINDS_OF_ARGUMENTS = {
+#: Constructor arguments whose value names a class, and its kind.
+_ARGUMENT_KINDS = {
     "distance": "distance",
     "reducer": "reducer",
     "embedding_regularizer": "regularizer",
@@ -55,21 +55,21 @@ _KINDS_OF_ARGUMENTS = {
     "warm_up": "loss",
     "miner": "miner",
 }
-#: Constructor arguments whose value lists classes (PML's MultipleLosses), by what each entry is.
-_LISTS_OF_ARGUMENTS = {"losses": "loss", "miners": "miner"}
+#: Constructor arguments whose value lists classes (PML's MultipleLosses), and their kind.
+_ARGUMENT_LIST_KINDS = {"losses": "loss", "miners": "miner"}
 
 
 def find_class(name: str, kind: str) -> Any:
     """Return the class or function that a YAML names.
 
     Args:
-        name: a plain name such as ``ProxyAnchorLoss``, or of a plugin; or an import path
-            ``my_losses.MyLoss``, for which the current folder is searched last.
+        name: a plain name such as ``ProxyAnchorLoss``, of this package, PML, torch or a plugin; or
+            an import path ``my_losses.MyLoss``, for which the current folder is searched last.
         kind: a key of :data:`PLURALS`.
 
     Raises:
-        UsageError: nothing importable has that name, and the nearest that exists is named; or
-            several packages have it.
+        UsageError: nothing importable has that name (the message names the nearest one), or several
+            packages have it.
     """
     if "." not in name:
         return _find_registered(name, kind)
@@ -78,9 +78,9 @@ def find_class(name: str, kind: str) -> Any:
         raise UsageError(
             f"{kind} {name!r} is not an import path; write one such as my_losses.MyLoss."
         )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # last, so that a random.py in it does not replace Python's
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.append(folder)  # last, so that a random.py in it does not replace Python's
     importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
     with users_code(f"{kind} {name!r}: importing {module_name} failed"):
         try:
@@ -90,20 +90,20 @@ def find_class(name: str, kind: str) -> Any:
                 raise
             raise UsageError(
                 f"{kind} {name!r}: there is no module {error.name!r} in the current folder "
-                f"({here}) or among the installed packages; expected a file "
+                f"({folder}) or among the installed packages; expected a file "
                 f"{error.name.split('.')[0]}.py."
             ) from None
     if not hasattr(module, attribute):
         kinds = "functions" if kind == "metric" else "classes"
         is_listed = inspect.isfunction if kind == "metric" else inspect.isclass
         names = [key for key, value in vars(module).items() if is_listed(value)]
-        hides = (
+        hint = (
             "" if own_files(module_name) else " That is no file of yours: give yours another name."
         )
         shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise UsageError(
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its {kinds}: "
-            f"{shown or 'none'}.{nearest(attribute, names)}{hides}"
+            f"{shown or 'none'}.{nearest(attribute, names)}{hint}"
         )
     target = getattr(module, attribute)
     if not callable(target):
@@ -127,8 +127,8 @@ def registered_names(kind: str) -> dict[str, str]:
 
 def _find_registered(name: str, kind: str) -> Any:
     names = registered_names(kind)
-    ours = [(names[name], f"{names[name]}.{name}")] if name in names else []
-    plugin = find_plugin(kind, name, ours)
+    owners = [(names[name], f"{names[name]}.{name}")] if name in names else []
+    plugin = find_plugin(kind, name, owners)
     if plugin is not None:
         return plugin.load()
     if name in names:
@@ -162,21 +162,22 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     Args:
         cls: a class or function.
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
-        what: how messages call it, e.g. ``"loss ProxyAnchorLoss"``.
-        extra: arguments passed only when the constructor takes them and ``arguments`` does not
-            say ``null`` for them; ``$NAME`` as the value of any other argument is one of them.
+        what: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
+        extra: arguments of the harness, passed only if the constructor takes them and ``arguments``
+            does not set them to ``null``; the value ``$NAME`` of any other argument stands for one
+            of them.
 
     Raises:
         UsageError: an unknown or missing argument, or the constructor refused the values.
     """
     accepted, open_ended = constructor_arguments(cls)
     withheld = {key for key, value in arguments.items() if key in extra and value is None}
-    given = {
+    keywords = {
         key: _build_nested(key, value, what, extra)
         for key, value in arguments.items()
         if key not in withheld
     }
-    for key in given:
+    for key in keywords:
         if key in extra and arguments[key] != f"${key}":
             raise UsageError(
                 f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
@@ -188,9 +189,9 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
                 f"{what} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
                 f"{nearest(key, valid)}"
             )
-    passed = [key for key in extra if key in accepted and key not in withheld]
-    given.update({key: extra[key] for key in passed})
-    missing = [name for name in required_arguments(cls) if name not in given]
+    added = [key for key in extra if key in accepted and key not in withheld]
+    keywords.update({key: extra[key] for key in added})
+    missing = [name for name in required_arguments(cls) if name not in keywords]
     if missing:
         known = f", or for what the harness knows one of {_names_of(extra)} as VALUE"
         raise UsageError(
@@ -198,11 +199,11 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
             f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
         )
     # The parameters of an optimiser are long.
-    shown = ", ".join(f"{key}={one_line(given[key], 60)}" for key in given if key != "params")
+    shown = ", ".join(f"{key}={one_line(keywords[key], 60)}" for key in keywords if key != "params")
     with users_code(
         f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
     ):
-        return cls(**given)
+        return cls(**keywords)
 
 
 def required_arguments(cls: Any) -> list[str]:
@@ -213,24 +214,24 @@ def required_arguments(cls: Any) -> list[str]:
     except (TypeError, ValueError):
         return []
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    own = parameters[1:] if inspect.isclass(cls) else parameters
-    return [p.name for p in own if p.kind in named and p.default is p.empty]
+    settable = parameters[1:] if inspect.isclass(cls) else parameters
+    return [p.name for p in settable if p.kind in named and p.default is p.empty]
 
 
 def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
-    if isinstance(value, list) and key in _LISTS_OF_ARGUMENTS:
-        return [_build_nested(_LISTS_OF_ARGUMENTS[key], item, what, extra) for item in value]
-    kind = _KINDS_OF_ARGUMENTS.get(key)
+    if isinstance(value, list) and key in _ARGUMENT_LIST_KINDS:
+        return [_build_nested(_ARGUMENT_LIST_KINDS[key], item, what, extra) for item in value]
+    kind = _ARGUMENT_KINDS.get(key)
     if isinstance(value, str) and kind:
         value = {"class": value}
     if not (isinstance(value, Mapping) and "class" in value):
-        return _known(value, what, extra)
+        return _harness_value(value, what, extra)
     name = str(value["class"])
-    inner = {name: item for name, item in value.items() if name != "class"}
-    return build(find_class(name, kind or key), inner, f"{what}: {key} {name}", extra)
+    arguments = {name: item for name, item in value.items() if name != "class"}
+    return build(find_class(name, kind or key), arguments, f"{what}: {key} {name}", extra)
 
 
-def _known(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+def _harness_value(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
     """Return the harness's value for ``$NAME``; other values are returned unchanged."""
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
@@ -249,9 +250,9 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
     ``**kwargs`` are followed to the base classes.
     """
     if not inspect.isclass(cls):
-        taken = list(inspect.signature(cls).parameters.values())
-        names = [p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        return names, any(p.kind is p.VAR_KEYWORD for p in taken)
+        arguments = list(inspect.signature(cls).parameters.values())
+        names = [p.name for p in arguments if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return names, any(p.kind is p.VAR_KEYWORD for p in arguments)
     names = []
     for base in cls.__mro__:
         init = vars(base).get("__init__")
@@ -274,30 +275,30 @@ def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
     """Yield ``(name, kind)`` of every class that the arguments of a YAML name, at any depth."""
     if isinstance(arguments, Mapping):
         for key, value in arguments.items():
-            kind = _KINDS_OF_ARGUMENTS.get(key)
+            kind = _ARGUMENT_KINDS.get(key)
             if isinstance(value, str) and kind:
                 yield value, kind
             elif isinstance(value, Mapping):
                 if "class" in value:
                     yield str(value["class"]), kind or key
                 yield from named_classes(value)
-            elif isinstance(value, list) and key in _LISTS_OF_ARGUMENTS:
+            elif isinstance(value, list) and key in _ARGUMENT_LIST_KINDS:
                 for item in value:
-                    yield from named_classes({_LISTS_OF_ARGUMENTS[key]: item})
+                    yield from named_classes({_ARGUMENT_LIST_KINDS[key]: item})
 
 
 def own_module(name: str) -> str | None:
-    """Return the user's own module that an import path of a YAML leads into, if it is one."""
+    """Return the module of an import path if it is the user's own; otherwise ``None``."""
     module = name.rpartition(".")[0]
     return module if module and ":" not in name and own_files(module) else None
 
 
 def source_fingerprint(name: str, kind: str) -> str | None:
-    """Return what a result depends on in the code of a class that is not named plainly.
+    """Return a fingerprint of the code of a class of the user or of a plugin.
 
     Returns:
-        :func:`reality_check.config.source_code.fingerprint` of an import path, or of the module
-        that a plugin's name leads into; of other names ``None``.
+        :func:`reality_check.config.source_code.fingerprint` of the module of an import path or of a
+        plugin; ``None`` for other names.
     """
     module = name.rpartition(".")[0]
     if not module:

@@ -44,8 +44,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     Args:
         path: a YAML file, the name of one in ``configs/experiments/``, or ``papers/PAPER/ITEM``.
         overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML, or
-            text, where the key is text.
-            Methods are addressed by name: ``methods.proxy_nca.samples_per_class=4``.
+            text if the key is text. Methods are addressed by name:
+            ``methods.proxy_nca.samples_per_class=4``.
 
     Returns:
         The experiment with every default filled in: typed, so that a misspelled attribute is an
@@ -56,11 +56,11 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     """
     file = find_experiment(path)
     raw = read_experiment(file)
-    of_paper = next((name for name, other in paper_files().items() if other == file), None)
-    if of_paper is not None and isinstance(raw.get("published_results"), Mapping):
-        raw["published_results"] = {**raw["published_results"], "config": of_paper}
-    raw.setdefault("name", file.stem if of_paper is None else f"{file.parent.name}_{file.stem}")
-    if raw.get("code"):  # locked by a run: with the code, and as a variant of another one
+    paper_name = next((name for name, other in paper_files().items() if other == file), None)
+    if paper_name is not None and isinstance(raw.get("published_results"), Mapping):
+        raw["published_results"] = {**raw["published_results"], "config": paper_name}
+    raw.setdefault("name", file.stem if paper_name is None else f"{file.parent.name}_{file.stem}")
+    if raw.get("code"):  # locked by a run, with the user's code
         use_sources(file.parent)
     else:
         use_sources(None)
@@ -76,8 +76,8 @@ def compose(
 ) -> Experiment:
     """Validate an experiment given as plain data. See :func:`load_experiment`."""
     data = unshared(raw)
-    pairs = [parse_override(text) for text in overrides]
-    for keys, value in pairs:
+    parsed = [parse_override(text) for text in overrides]
+    for keys, value in parsed:
         if keys[0] in _FILE_KEYS:
             raise UsageError(
                 f"{'.'.join(keys)} is not an override; write {keys[0]} in a YAML of your own."
@@ -89,37 +89,42 @@ def compose(
     data = layers.choose_variant(data, where)
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
-    asked = data.get("protocol")
+    given_protocol = data.get("protocol")
     named: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
     named["methods"] = partial(expand_methods, data["methods"], beside)
     data |= zip(named, every(named.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
-    for keys, value in pairs:
+    for keys, value in parsed:
         if len(keys) > 1:
             set_value(data, keys, value)
     for method in data["methods"]:
-        own = method.get("model")
-        if isinstance(own, str) or (isinstance(own, Mapping) and "base" in own):
-            named = expand(own, "model", "models", beside)
-            method["model"] = _changes_to(named, data["model"], f"{where}: {method['name']}.model")
+        own_model = method.get("model")
+        if isinstance(own_model, str) or (isinstance(own_model, Mapping) and "base" in own_model):
+            model = expand(own_model, "model", "models", beside)
+            method["model"] = _changes_to(model, data["model"], f"{where}: {method['name']}.model")
         if isinstance(method.get("training"), Mapping):
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
-    _shorten_startup(data["protocol"], asked, pairs)
+    _shorten_startup(data["protocol"], given_protocol, parsed)
     _add_controls(data, where)
     experiment: Experiment = validate(Experiment, data, where)
     named_protocol(experiment.protocol.reference)
     return experiment
 
 
-def _shorten_startup(protocol: Any, asked: Any, overrides: Sequence[tuple[list[str], Any]]) -> None:
-    """Lower the number of startup trials to that of trials, unless it was set explicitly."""
+def _shorten_startup(
+    protocol: Any, given_protocol: Any, overrides: Sequence[tuple[list[str], Any]]
+) -> None:
+    """Lower ``startup_trials`` to the number of trials, unless it was set explicitly."""
     search = protocol.get("search") if isinstance(protocol, Mapping) else None
     if not isinstance(search, dict):
         return
-    own = asked.get("search") if isinstance(asked, Mapping) else None
-    keys = [*(own if isinstance(own, Mapping) else ()), *(k[-1] for k, _ in overrides)]
+    given_search = given_protocol.get("search") if isinstance(given_protocol, Mapping) else None
+    keys = [
+        *(given_search if isinstance(given_search, Mapping) else ()),
+        *(k[-1] for k, _ in overrides),
+    ]
     trials, startup = search.get("trials"), search.get("startup_trials")
     if "startup_trials" not in keys and isinstance(trials, int) and isinstance(startup, int):
         search["startup_trials"] = min(max(1, trials), startup)
@@ -144,15 +149,15 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
     """Return the keys and values that turn the experiment's model into the named one."""
-    whole = validate(Model, {"name": "model", **named}, where).plain()
+    named_settings = validate(Model, {"name": "model", **named}, where).plain()
     try:
-        ours = Model.model_validate(common).plain()
+        common_settings = Model.model_validate(common).plain()
     except ValidationError:
-        ours = {}  # reported when the experiment is validated
+        common_settings = {}  # reported when the experiment is validated
     return {
         key: value
-        for key, value in whole.items()
-        if key != "name" and (key not in ours or ours[key] != value)
+        for key, value in named_settings.items()
+        if key != "name" and (key not in common_settings or common_settings[key] != value)
     }
 
 
@@ -169,13 +174,13 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not isinstance(base, str):
         raise UsageError(f"{file}: base must name an experiment, got {base!r}.")
     sibling = file.parent / f"{base}.yaml"
-    below = sibling if sibling.is_file() else find_experiment(base)
-    if below.resolve() in (file.resolve(), *(path.resolve() for path in trail)):
+    base_file = sibling if sibling.is_file() else find_experiment(base)
+    if base_file.resolve() in (file.resolve(), *(path.resolve() for path in trail)):
         raise UsageError(f"{file}: {base!r} is its own base; remove one base.")
-    lower = read_experiment(below, (*trail, file))
+    lower = read_experiment(base_file, (*trail, file))
     lower.pop("name", None)
     if "published_results" in raw:
-        lower.pop("published_results", None)  # of another table
+        lower.pop("published_results", None)  # those of another table
     return layers.overlay(lower, raw)
 
 
@@ -183,16 +188,16 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     unknown = [key for key in data if key not in Experiment.model_fields]
     valid = ", ".join([*Experiment.model_fields, "base", "variants"])
-    wrong = [
+    mistakes = [
         f"{where}: unknown key {key!r}; valid keys: {valid}."
         f"{nearest(str(key), Experiment.model_fields)}"
         for key in unknown
     ]
     # A mistyped key is also reported as missing; report it only once.
-    wrong = wrong or [
+    mistakes = mistakes or [
         f"{where}: the key {key!r} is missing; an experiment needs {required}."
         for key in required
         if data.get(key) is None
     ]
-    if wrong:
-        raise UsageError("\n".join(wrong))
+    if mistakes:
+        raise UsageError("\n".join(mistakes))

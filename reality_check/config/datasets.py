@@ -1,4 +1,4 @@
-"""What a data set's YAML may say: one class per reader."""
+"""The keys of a data set's YAML: one class per reader."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GlyphsData(Strict):
     size: Annotated[int, Field(ge=16, le=128)] = 32
     """Side of the square images, in pixels."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Draws the distortions."""
+    """Seed of the distortions."""
 
 
 class FilesData(Strict):
@@ -43,10 +43,11 @@ class FilesData(Strict):
     channels: Literal[1, 3] = 3
     """3: RGB, 1: grey; every image is converted."""
     resize: Literal["short_side", "square", "none"] = "short_side"
-    """short_side: the short side becomes `size`, the whole image is kept. square: then the centre
-    is cut out. none: as in the file."""
+    """short_side: the short side becomes `size`, and the whole image is kept. square: the same, but
+    only the central square is kept. none: as in the file."""
     on_broken: Literal["error", "skip"] = "error"
-    """What happens with an unreadable image. error: it is named. skip: left out and counted."""
+    """How unreadable images are handled. error: an error names the image. skip: they are left out
+    and counted."""
 
 
 class ImageFolderData(FilesData):
@@ -58,7 +59,7 @@ class ImageFolderData(FilesData):
 
 
 class CsvData(FilesData):
-    """A CSV file with the columns path, label and, if wanted, split."""
+    """A CSV file with the columns path, label and, optionally, split."""
 
     name: DataName
     reader: Literal["csv"]
@@ -122,17 +123,19 @@ class TensorsData(Strict):
     path: DataPath
     """The .npz, .npy, .safetensors or .parquet file, or the folder of embed or save_to_disk."""
     x: str | None = None
-    """Name of the samples; null finds x, X, features, embeddings, vectors, images or data."""
+    """Name of the array of samples; null finds x, X, features, embeddings, vectors, images or
+    data."""
     y: str | None = None
-    """Name of the labels; null finds y, labels, label, targets or target."""
+    """Name of the array of labels; null finds y, labels, label, targets or target."""
     names: str | None = None
-    """Name of the samples' names, if they have any."""
+    """Name of the array of the samples' names, if there is one."""
     class_names: str | None = None
-    """Name of the class names, by integer label, if there are any."""
+    """Name of the array of class names, by integer label, if there is one."""
     where: dict[str, int | list[int]] | None = None
-    """Rows to keep: the values that an array of one integer a row may have."""
+    """Rows to keep, as {array: values}: the integers that each of these arrays has in these
+    rows."""
     test: dict[str, int | list[int]] | None = None
-    """Rows of the official test, by such an array; the others train."""
+    """Rows of the official test set, in the same form; the others are for training."""
 
 
 class TorchDatasetData(Strict):
@@ -148,11 +151,12 @@ class TorchDatasetData(Strict):
     arguments: Annotated[Fixed, MayDiffer("runs", ("root", "path"))] = Field(default_factory=dict)
     """Keyword arguments of its constructor; ~ and ${VARIABLE} in root and path are expanded."""
     size: Annotated[int, Field(ge=8, le=1024)] | None = None
-    """Side of the squares that images are resized to, in pixels; null: all have one size."""
+    """Side of the squares that images are resized to, in pixels; null: they have one size
+    already."""
 
 
 class FunctionData(Strict):
-    """Samples that a function returns: one of the user's, by import path, or of a plugin, by name.
+    """Samples that a function returns, given by import path or by the name that a plugin adds.
 
     It is called with ``arguments`` and returns a :class:`reality_check.data.ImageSet` or a
     :class:`reality_check.data.TensorSet`.
@@ -170,7 +174,7 @@ _TORCHVISION = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 
 
 def _from_earlier_versions(values: Any) -> Any:
-    """Read the folders of earlier versions, whose MNIST had readers of its own."""
+    """Convert the MNIST data sets of earlier versions, which had their own readers."""
     if not isinstance(values, Mapping) or values.get("reader") not in _TORCHVISION:
         return values
     return {

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _ATTRIBUTE = "__reality_check_description__"
-_LONGEST = 60
+_MAX_LENGTH = 60
 
 
 @dataclass(frozen=True)
@@ -17,12 +17,13 @@ class Description:
     """How reports print a value.
 
     Attributes:
-        title: the head of its column.
-        unit: behind the title, such as ``ms``; empty: a plain number.
-        higher_is_better: the direction in which values are ranked and selected by.
+        title: the heading of its column.
+        unit: printed after the title, such as ``ms``; empty for a plain number.
+        higher_is_better: whether a larger value is the better one, for ranking and selection.
 
     Raises:
-        ValueError: a title or unit is no printable line of text, or the direction is no bool.
+        ValueError: the title or unit is not one line of printable text, or the direction is not a
+            bool.
     """
 
     title: str
@@ -31,10 +32,10 @@ class Description:
 
     def __post_init__(self) -> None:
         for key, text in (("title", self.title), ("unit", self.unit)):
-            if not isinstance(text, str) or not text.isprintable() or len(text) > _LONGEST:
+            if not isinstance(text, str) or not text.isprintable() or len(text) > _MAX_LENGTH:
                 raise ValueError(
                     f"reality_check.describe: {key}={text!r}, but it must be one line of printable "
-                    f"text of at most {_LONGEST} characters."
+                    f"text of at most {_MAX_LENGTH} characters."
                 )
         if not self.title.strip():
             raise ValueError(
@@ -59,12 +60,12 @@ def describe(
     'silhouette'
 
     Args:
-        title: the head of its column.
-        unit: behind the title, such as ``ms``.
+        title: the heading of its column.
+        unit: printed after the title, such as ``ms``.
         higher_is_better: whether a larger value is the better one.
 
     Raises:
-        ValueError: an argument is no printable text, or no bool.
+        ValueError: an argument is not printable text, or not a bool.
     """
     description = Description(title, unit, higher_is_better)
 
@@ -76,8 +77,8 @@ def describe(
 
 
 def description_of(function: Callable[..., Any]) -> Description:
-    """Return the description set by :func:`describe`; by default the name, higher is better."""
+    """Return the description set by :func:`describe`; by default the title is the name."""
     described = getattr(function, _ATTRIBUTE, None)
     if isinstance(described, Description):
         return described
-    return Description(str(getattr(function, "__name__", type(function).__name__))[:_LONGEST])
+    return Description(str(getattr(function, "__name__", type(function).__name__))[:_MAX_LENGTH])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-#: The fingerprint of the weights of all pretrained networks, the shared one first.
+#: Name of the fingerprint of all pretrained weights, with the shared network's first.
 WEIGHTS = "pretrained weights"
 
 
@@ -18,7 +18,7 @@ def differing_keys(first: Any, second: Any, path: str = "") -> Iterator[str]:
                 yield from differing_keys(first[key], second[key], name)
             else:
                 yield name
-    elif _are_mappings(first) and _are_mappings(second) and len(first) == len(second):
+    elif _is_list_of_mappings(first) and _is_list_of_mappings(second) and len(first) == len(second):
         for index, (left, right) in enumerate(zip(first, second, strict=True)):
             label = left.get("name", index) if isinstance(left, Mapping) else index
             yield from differing_keys(left, right, f"{path}.{label}")
@@ -36,7 +36,8 @@ def conflicting_keys(
 
     Args:
         first: an experiment as plain data, with the fingerprints of its ``code``.
-        second: the other experiment. A fingerprint in only one belongs to a class of its methods.
+        second: the other experiment. A fingerprint that only one of the two has may differ, since
+            it belongs to a class that only its methods use.
         may_differ: returns whether a key may differ.
         classes: classes whose fingerprints may differ too.
     """
@@ -69,5 +70,5 @@ def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
     return data
 
 
-def _are_mappings(value: Any) -> bool:
+def _is_list_of_mappings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)

@@ -1,8 +1,8 @@
 """The JSON schema of an experiment's YAML, which editors use to complete, explain and check it.
 
-It is that of :class:`Experiment` with what a file may leave to others: names of files in place of
-mappings, bases, variants. Where a base may give a key the schema asks for none, so it accepts what
-``reality-check check`` may still refuse, and refuses nothing that is right.
+It is the schema of :class:`Experiment`, extended by what only files have: names in place of
+mappings, bases and variants. No key that a base may give is required, so the schema accepts some
+files that ``reality-check check`` refuses, but it refuses no correct file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from reality_check.utils.config_files import config_files
 
 Schema = dict[str, Any]
 
-#: Mappings that must be complete; keys of others may come from a base.
-_WHOLE = ("Range", "Choices")
+#: Mappings that must be complete; keys of all others may come from a base.
+_COMPLETE = ("Range", "Choices")
 _STRING: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
@@ -40,7 +40,7 @@ _FROM_PACK: Schema = {
     "additionalProperties": False,
 }
 #: Types that a key also accepts, and that validation converts.
-_ALSO: dict[tuple[str, str], list[Schema]] = {
+_ALTERNATIVES: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],
     ("Model", "remove_last_bn_relu"): [{"type": "boolean"}],
     ("Input", "mean"): [_NUMBER],
@@ -62,13 +62,13 @@ def json_schema(beside: Path | None = None) -> Schema:
         if part.__name__ in definitions:
             _adapt(definitions[part.__name__], part)
     for key, group in GROUPS.items():
-        names = _names(config_files(group, beside), key)
-        mappings = _mappings(top["properties"][key])
+        names = _name_schemas(config_files(group, beside), key)
+        mappings = _mapping_schemas(top["properties"][key])
         top["properties"][key] |= {"anyOf": [*names, *mappings]}
         for mapping in mappings:
             _add_base(definitions[mapping["$ref"].rpartition("/")[2]], names)
     _add_methods(top["properties"], definitions["Method"], beside)
-    _add_base(top, _names(config_files("experiments"), "experiment"))
+    _add_base(top, _name_schemas(config_files("experiments"), "experiment"))
     top["properties"]["variants"] = {
         "description": "By name, keys and values on top; `variant` chooses.",
         "type": "object",
@@ -89,21 +89,21 @@ def json_schema(beside: Path | None = None) -> Schema:
 
 def _adapt(definition: Schema, part: type[Strict]) -> None:
     """Add descriptions of the keys, and require none that a base may give."""
-    name, texts = part.__name__, _texts(part)
-    if name not in _WHOLE:
+    name, texts = part.__name__, _attribute_docstrings(part)
+    if name not in _COMPLETE:
         definition.pop("required", None)
     definition.pop("title", None)
     definition.pop("description", None)  # written for readers of the code
     for key, value in definition.get("properties", {}).items():
         value.pop("title", None)
-        also = _ALSO.get((name, key))
-        if also:
-            kept = {part: value.pop(part) for part in [*value] if part != "default"}
-            value["anyOf"] = [*kept.pop("anyOf", [kept]), *also]
+        alternatives = _ALTERNATIVES.get((name, key))
+        if alternatives:
+            original = {part: value.pop(part) for part in [*value] if part != "default"}
+            value["anyOf"] = [*original.pop("anyOf", [original]), *alternatives]
         value.setdefault("description", texts.get(key, _READER if key == "reader" else ""))
 
 
-def _texts(part: type[Strict]) -> dict[str, str]:
+def _attribute_docstrings(part: type[Strict]) -> dict[str, str]:
     """Return the docstring below each key of a class or of its bases.
 
     Pydantic's ``use_attribute_docstrings`` reads it at every start, which takes 75 ms.
@@ -123,7 +123,7 @@ def _texts(part: type[Strict]) -> dict[str, str]:
     return texts
 
 
-def _mappings(value: Schema) -> list[Schema]:
+def _mapping_schemas(value: Schema) -> list[Schema]:
     """Return the schemas of the mappings that a key accepts: one, or one per reader."""
     value.pop("discriminator", None)
     if "$ref" in value:
@@ -132,7 +132,7 @@ def _mappings(value: Schema) -> list[Schema]:
     return value.pop("oneOf", None) or value.pop("allOf", [])
 
 
-def _names(files: Iterable[str], key: str) -> list[Schema]:
+def _name_schemas(files: Iterable[str], key: str) -> list[Schema]:
     """Return schemas of the known names, which editors suggest, and of any path."""
     return [{"enum": sorted({*files, *plugins(key)})}, _STRING]
 
@@ -142,18 +142,18 @@ def _add_base(definition: Schema, names: list[Schema]) -> None:
 
 
 def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
-    names = _names(config_files("methods", beside), "method")
+    names = _name_schemas(config_files("methods", beside), "method")
     entry = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
     _add_base(method, names)
-    of_all = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
+    changes = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
     for unwanted in ("type", "additionalProperties"):
-        method["properties"]["model"].pop(unwanted, None)  # pydantic 2.7 has but one
+        method["properties"]["model"].pop(unwanted, None)  # pydantic 2.7 has only one
     properties["methods"] = {
         "description": properties["methods"]["description"],
         "anyOf": [
             {"type": "array", "items": entry, "minItems": 1},
-            {**of_all, "description": "On top of a base: changes by method, or of all."},
+            {**changes, "description": "On top of a base: changes by method, or of all."},
         ],
     }
 
@@ -170,7 +170,7 @@ def _draft_7(value: Any) -> Any:
         return value
     renamed = {"items" if key == "prefixItems" else key: item for key, item in value.items()}
     if "$ref" in renamed:
-        # Beside a reference nothing else counts in this draft, not even a description.
+        # In draft 7, all keys next to a reference are ignored, even a description.
         target = renamed.pop("$ref").replace("#/$defs/", "#/definitions/")
         return {"allOf": [{"$ref": target}], **renamed} if renamed else {"$ref": target}
     return {key: _draft_7(item) for key, item in renamed.items()}

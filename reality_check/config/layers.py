@@ -16,10 +16,10 @@ _ALL = "all"
 _NAMED = ("dataset", "model", "protocol")
 
 
-def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings at any depth; a range, an object or an optimiser is replaced as a whole."""
+def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced."""
     merged = dict(base)
-    for key, value in own.items():
+    for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not _replaces(old, value):
             merged[key] = merge(old, value)
@@ -30,16 +30,16 @@ def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     """Whether the new mapping replaces the old one as a whole, as an optimiser does."""
-    marks = {"low", "high", "choices", "class"}
-    return bool(marks & {*old, *new}) or {"name", "lr"} <= {*new}
+    replacing_keys = {"low", "high", "choices", "class"}
+    return bool(replacing_keys & {*old, *new}) or {"name", "lr"} <= {*new}
 
 
 def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """Return one experiment's YAML with another's on top.
 
-    Mappings change single keys, also of what the lower one names (``model: resnet50`` below
-    ``model: {last_stride: 1}``), unless they have a base of their own. ``methods`` as a list
-    replaces, as a mapping from names (or ``all``) it changes those methods.
+    Mappings change single keys, even if the lower YAML has a name (``model: {last_stride: 1}`` on
+    top of ``model: resnet50``), unless they have a ``base``. A list of ``methods`` replaces the
+    lower one; a mapping from names (or ``all``) changes these methods.
     """
     upper = dict(upper)
     changes = [*lower.get(CHANGES, [])]
@@ -48,17 +48,17 @@ def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
     elif "methods" in upper:
         changes = []
     for key in _NAMED:
-        own = upper.get(key)
-        if key in lower and isinstance(own, Mapping) and "base" not in own:
-            below = {"base": lower[key]} if isinstance(lower[key], str) else lower[key]
-            upper[key] = merge(below, own)
+        value = upper.get(key)
+        if key in lower and isinstance(value, Mapping) and "base" not in value:
+            base = {"base": lower[key]} if isinstance(lower[key], str) else lower[key]
+            upper[key] = merge(base, value)
     merged = merge({k: v for k, v in lower.items() if k not in (*_NAMED, CHANGES)}, upper)
     merged = {**{k: lower[k] for k in _NAMED if k in lower}, **merged}
     return {**merged, CHANGES: changes} if changes else merged
 
 
 def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the experiment with the variant applied that its key ``variant`` names.
+    """Apply the variant that the key ``variant`` names, and return the experiment.
 
     Raises:
         UsageError: there are variants, but none of that name.
@@ -88,7 +88,7 @@ def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
 
 def _maps_to_mappings(value: Any) -> bool:
     return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(own, Mapping) for name, own in value.items()
+        isinstance(name, str) and isinstance(entry, Mapping) for name, entry in value.items()
     )
 
 
@@ -98,12 +98,13 @@ def change_methods(
     """Apply changes to methods by their names, in place."""
     names = [str(method.get("name")) for method in methods]
     for change in changes:
-        for name, own in change.items():
-            if own is None:
-                continue  # a change below is taken back
-            if not isinstance(own, Mapping):
+        for name, values in change.items():
+            if values is None:
+                continue  # null takes back a change of the base
+            if not isinstance(values, Mapping):
                 raise UsageError(
-                    f"{where}: methods.{name} must map keys of the method to values, got {own!r}."
+                    f"{where}: methods.{name} must map keys of the method to values, got "
+                    f"{values!r}."
                 )
             if name != _ALL and name not in names:
                 raise UsageError(
@@ -112,10 +113,10 @@ def change_methods(
                 )
             for index, method in enumerate(methods):
                 if name in (_ALL, names[index]):
-                    methods[index] = merge(method, own)
+                    methods[index] = merge(method, values)
 
 
-def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
-    """Return a method's training, which changes keys of the protocol's."""
+def own_training(changes: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
+    """Return a method's training: the protocol's, with the keys that the method changes."""
     common = protocol.get("training") if isinstance(protocol, Mapping) else None
-    return merge(common, own) if isinstance(common, Mapping) else dict(own)
+    return merge(common, changes) if isinstance(common, Mapping) else dict(changes)

@@ -1,4 +1,4 @@
-"""Validation errors as sentences: where, what was given, what is allowed."""
+"""Validation errors as sentences that name the key, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: The model of each value of ``reader``; pydantic puts these into the locations of errors.
+#: The model of each value of ``reader``; pydantic puts these values into the locations of errors.
 _READERS = {
     name: kind
     for kind in get_args(get_args(Dataset)[0])
@@ -40,16 +40,17 @@ def _explain(error: ValidationError, data: Any, where: str) -> str:
     """Return all mistakes of a configuration, one sentence per line."""
     roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
     root = roots.get(error.title, Experiment)
-    items = error.errors(include_url=False)
-    lines = [line for item in items for line in _sentence(item, data, root).splitlines()]
+    mistakes = error.errors(include_url=False)
+    lines = [line for mistake in mistakes for line in _sentence(mistake, data, root).splitlines()]
     return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
 
 
-def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
-    location = _without_reader(item["loc"])
+def _sentence(mistake: Any, data: Any, root: type[BaseModel]) -> str:
+    """Return the message on one mistake; a line for each, if a check found several."""
+    location = _without_reader(mistake["loc"])
     name = _dotted(location, data)
-    kind, given = item["type"], item.get("input")
-    context = item.get("ctx", {})
+    kind, given = mistake["type"], mistake.get("input")
+    context = mistake.get("ctx", {})
     if kind in ("extra_forbidden", "invalid_key"):
         valid = _valid_keys(location[:-1], data, root)
         hint = nearest(str(location[-1]), valid)
@@ -66,7 +67,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         readers = ", ".join(_READERS)
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
-        message = str(context.get("error", item["msg"]))
+        message = str(context.get("error", mistake["msg"]))
         # A check of several methods reports one mistake per line.
         lines = [line if line.endswith((".", "?")) else f"{line}." for line in message.split("\n")]
         return "\n".join(f"{name}: {line}" if name else line for line in lines)
@@ -77,11 +78,11 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         )
     if kind == "model_type" and (valid := _valid_keys(location, data, root)):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
-    message = item["msg"].replace("Input should", "must")
-    quoted = (
+    message = mistake["msg"].replace("Input should", "must")
+    advice = (
         "; put it in quotes" if kind == "string_type" and isinstance(given, int | float) else ""
     )
-    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{quoted}."
+    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{advice}."
 
 
 def _without_reader(location: Sequence[Any]) -> list[Any]:
@@ -98,7 +99,7 @@ def _dotted(location: Sequence[Any], data: Any) -> str:
     parts: list[str] = []
     value = data
     for part in location:
-        value = _step(value, part)
+        value = _entry(value, part)
         if isinstance(part, int) and isinstance(value, Mapping) and "name" in value:
             parts.append(str(value["name"]))
         else:
@@ -106,7 +107,8 @@ def _dotted(location: Sequence[Any], data: Any) -> str:
     return ".".join(parts)
 
 
-def _step(value: Any, part: Any) -> Any:
+def _entry(value: Any, part: Any) -> Any:
+    """Return an entry of a mapping or list, or ``None``."""
     try:
         return value[part]
     except (KeyError, IndexError, TypeError):
@@ -118,7 +120,7 @@ def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> li
     model: Any = root
     for depth, part in enumerate(location):
         if part == "dataset" and model is Experiment:
-            model = _READERS[_step(_step(data, "dataset"), "reader")]
+            model = _READERS[_entry(_entry(data, "dataset"), "reader")]
         elif isinstance(part, str) and is_model(model) and part in model.model_fields:
             model = next(filter(is_model, kinds_of(model.model_fields[part].annotation)), None)
         elif depth == 0:

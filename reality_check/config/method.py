@@ -1,4 +1,4 @@
-"""What a method's YAML may say: its loss, what is searched, its miner and phases."""
+"""The keys of a method's YAML: its loss, what is searched, its miner and phases."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class LearningRates(Strict):
     loss: Tunable = None
     """Learning rate of the loss's own parameters."""
     loss_parts: dict[str, Tunable] = Field(default_factory=dict)
-    """Rates of parameters that a method of the loss returns, by that method's name:
+    """Learning rates of parameters, by the name of the loss's method that returns them:
     {hypergraph_parameters: 6.0e-4}."""
 
     _check = field_validator("trunk", "embedder", "loss")(check_learning_rate)
 
     @field_validator("loss_parts")
     @classmethod
-    def _rates(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_loss_parts(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name, rate in value.items():
             if rate is None:
                 raise ValueError(f"{name} needs a learning rate, or is to be left out")
@@ -54,13 +54,13 @@ class SecondPhase(Strict):
     """What changes when validation has reached its first plateau."""
 
     arguments: Arguments = Field(default_factory=dict)
-    """Values of the loss that are replaced."""
+    """New values of arguments of the loss."""
     factors: Arguments = Field(default_factory=dict)
-    """What multiplies the first phase's values of the loss."""
+    """Factors by which arguments of the loss change from the first phase."""
     lr_factor: Tunable = 0.1
-    """What multiplies the learning rates of trunk and embedder."""
+    """Factor by which the learning rates of trunk and embedder change."""
     loss_lr_factor: Tunable = None
-    """What multiplies the loss's learning rate; null: lr_factor."""
+    """Factor by which the loss's learning rate changes; null: lr_factor."""
 
     _check_factors = field_validator("lr_factor", "loss_lr_factor")(check_learning_rate)
 
@@ -74,8 +74,8 @@ class SecondPhase(Strict):
         return self
 
 
-#: Keys of a value's schedule that belong to some kinds of it only.
-_OF_KINDS = {
+#: Keys that only some kinds of schedules have, and these kinds.
+_KINDS_OF_KEYS = {
     "at": ("step",),
     "every": ("step",),
     "epochs": ("linear", "cosine"),
@@ -84,7 +84,7 @@ _OF_KINDS = {
 
 
 class ValueSchedule(Strict):
-    """How a value of the loss changes during a training, by a factor of what it begins with.
+    """How a value of the loss changes during training, as a multiple of its initial value.
 
     ``every``, ``epochs`` and ``factor`` may be searched.
     """
@@ -92,11 +92,11 @@ class ValueSchedule(Strict):
     kind: Literal["constant", "step", "linear", "cosine"]
     """constant, step, linear or cosine."""
     at: list[PositiveInt] = Field(default_factory=list)
-    """For steps: after which epochs."""
+    """For steps: the epochs after which the value changes."""
     every: Tunable = None
-    """For steps: after every such number of epochs."""
+    """For steps: the number of epochs between changes."""
     epochs: Tunable = None
-    """For linear and cosine: how long it changes; null: max_epochs."""
+    """For linear and cosine: for how many epochs the value changes; null: max_epochs."""
     factor: Tunable = None
     """The factor of a step, or the final factor of a line or cosine that starts at 1."""
     per: Literal["epoch", "iteration"] = "epoch"
@@ -104,10 +104,10 @@ class ValueSchedule(Strict):
 
     @field_validator("every", "epochs")
     @classmethod
-    def _whole(cls, value: Any) -> Any:
-        whole = not isinstance(value, Range) or value.integer
+    def _check_epochs(cls, value: Any) -> Any:
+        is_integer = not isinstance(value, Range) or value.integer
         wrong = [end for end in ends_of(value) if end < 1 or end % 1]
-        if wrong or not whole:
+        if wrong or not is_integer:
             raise ValueError(
                 "write a whole number of epochs, at least 1 (and int: true in a range), got "
                 f"{f'{wrong[0]:g}' if wrong else 'a range of fractions'}"
@@ -116,14 +116,14 @@ class ValueSchedule(Strict):
 
     @field_validator("factor")
     @classmethod
-    def _positive(cls, value: Any) -> Any:
+    def _check_factor(cls, value: Any) -> Any:
         if any(end <= 0 for end in ends_of(value)):
             raise ValueError(f"factor must be above 0, got {min(ends_of(value)):g}")
         return value
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        check_kind(self, _OF_KINDS)
+    def _check_combination(self) -> Self:
+        check_kind(self, _KINDS_OF_KEYS)
         if self.kind != "constant" and self.factor is None:
             raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
         check_steps(self)
@@ -131,11 +131,11 @@ class ValueSchedule(Strict):
 
     @property
     def length(self) -> float:
-        """The latest epoch at which it reaches its last value; for ``every``, its second value."""
+        """The latest epoch at which the last value (for ``every``, the second one) is reached."""
         return max([*self.at, *ends_of(self.every), *ends_of(self.epochs)], default=0)
 
     def last_change(self, limit: int) -> int:
-        """Return the last epoch, up to a limit, at which the value changes; none is searched."""
+        """Return the last epoch, up to a limit, at which a value without searched keys changes."""
         if self.at or self.epochs or self.kind == "constant":
             return int(self.length)
         every = int(self.length) or 1
@@ -145,7 +145,7 @@ class ValueSchedule(Strict):
 def open_values(
     schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
 ) -> list[str]:
-    """Return the names of values that change until the end of a training."""
+    """Return the names of the values that change until the end of training."""
     if training.patience is None and training.selects_among(two_phases) == training.max_epochs:
         return []
     return [
@@ -158,9 +158,9 @@ def open_values(
 def last_change(
     schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
 ) -> int:
-    """Epochs after which the values of a loss stay as they are; 0 where that is open.
+    """Return the number of epochs after which no value of a loss changes; 0 if it is unknown.
 
-    Only weights that were trained for longer are those of the method.
+    Only weights that were trained for longer are valid weights of the method.
     """
     if open_values(schedules, training, two_phases):
         return 0
@@ -171,22 +171,24 @@ def last_change(
 class BeforeTraining(Strict):
     """What is fitted to the training images before the first step.
 
-    The statistics come first.
+    The batch statistics are fitted first.
     """
 
     batch_statistics: bool = False
-    """One pass that learns nothing but the statistics of BatchNorms."""
+    """Whether to update the statistics of BatchNorms, and nothing else, in one pass."""
     proxies: Literal["random", "class_means"] = "random"
-    """Start of the loss's proxies: random, or class_means of the embeddings, at unit length."""
+    """Initial proxies of the loss: random, or class_means of the embeddings, scaled to unit
+    length."""
 
 
 class Start(Strict):
-    """Where a search begins: with the winner of a simpler method's search of the same number."""
+    """The first trial of each search: the winner of the same search of a simpler method."""
 
     method: Name
     """Name of the simpler method."""
     neutral: Fixed = Field(default_factory=dict)
-    """By dotted name, values that make this method the simpler one: {arguments.alpha: 1}."""
+    """Values, by dotted name, with which this method equals the simpler one: {arguments.alpha:
+    1}."""
 
 
 class WarmStart(Strict):
@@ -195,7 +197,7 @@ class WarmStart(Strict):
     values: Fixed = Field(min_length=1)
     """Parameters of the first trial of each search, by dotted name."""
     folder: str | None = None
-    """The output folder whose best trial has these values."""
+    """The output folder that the values were read from: those of the best trial."""
 
 
 class Packed(Strict):
@@ -210,7 +212,7 @@ class Packed(Strict):
 
 
 class Method(Strict):
-    """A loss with its fixed arguments, its search space and, if need be, a miner."""
+    """A loss with its fixed arguments, its search space and, optionally, a miner."""
 
     name: Name
     """Name of the method, of its folder and in the report."""
@@ -222,13 +224,13 @@ class Method(Strict):
     miner: Arguments | None = None
     """A name (reality-check show miners), or {class: NAME, argument: value}."""
     samples_per_class: PositiveInt | None = 4
-    """Images of each class in a batch; null: without regard to classes."""
+    """Images of each class in a batch; null: batches are drawn without regard to classes."""
     learning_rates: LearningRates = Field(default_factory=LearningRates)
     """Learning rates that differ from the protocol's."""
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
     """Weight decay of the loss's own parameters; null is the protocol's."""
     normalize_embeddings: bool = True
-    """Whether embeddings have length 1 when they are measured."""
+    """Whether embeddings are scaled to unit length for evaluation."""
     before_training: BeforeTraining = Field(default_factory=BeforeTraining)
     """What is fitted to the training images before the first step."""
     schedules: dict[str, ValueSchedule] = Field(default_factory=dict)
@@ -241,21 +243,22 @@ class Method(Strict):
     training: Training | None = None
     """Keys of the protocol's training that differ for this method alone."""
     trials: PositiveInt | None = None
-    """Trials of each of its searches; written by trials_per_parameter."""
+    """Number of trials of each of its searches; written by trials_per_parameter."""
     starts_from: Start | None = None
     """The method whose winners are the first trials of this one's searches."""
     warm_start: WarmStart | None = None
-    """Values of each search's first trial, or the folder where this method's best has them."""
+    """Values of each search's first trial, or an output folder whose best trial of this method has
+    them."""
     control_of: Name | None = None
     """The method that this is a second copy of, with its own seeds; written by `controls`."""
     packed: Packed | None = None
     """The pack that its results come from, so that nothing is trained; written for {from: PACK}."""
     note: str = ""
-    """Shown in the report."""
+    """Text shown in the report."""
 
     @model_validator(mode="after")
-    def _no_double_change(self) -> Self:
-        """A value cannot follow a schedule and be set by the second phase."""
+    def _check_changes(self) -> Self:
+        """Check that no value both follows a schedule and is changed by the second phase."""
         second = self.phase2
         changed = {**second.arguments, **second.factors} if second else {}
         both = sorted(set(self.schedules) & set(changed))
@@ -267,15 +270,15 @@ class Method(Strict):
 
     @field_validator("model", mode="before")
     @classmethod
-    def _as_in_a_model(cls, value: Any) -> Any:
+    def _interpret_model(cls, value: Any) -> Any:
         key, value = "remove_last_bn_relu", Model.as_meant(value)  # type: ignore[operator]
         if isinstance(value, dict) and key in value:
-            value[key] = Model._yes_or_no(value[key])  # what YAML 1.1 made of no
+            value[key] = Model._boolean_as_text(value[key])  # YAML 1.1 reads no as false
         return value
 
     @field_validator("model")
     @classmethod
-    def _keys_of_a_model(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_model_keys(cls, value: dict[str, Any]) -> dict[str, Any]:
         allowed = [name for name in Model.model_fields if name != "name"]
         unknown = next((key for key in value if key not in allowed), None)
         if unknown is not None:
@@ -287,12 +290,12 @@ class Method(Strict):
 
     @field_validator("starts_from", mode="before")
     @classmethod
-    def _start(cls, value: Any) -> Any:
+    def _expand_starts_from(cls, value: Any) -> Any:
         return {"method": value} if isinstance(value, str) else value
 
     @field_validator("warm_start", mode="before")
     @classmethod
-    def _best_of_folder(cls, value: Any, info: ValidationInfo) -> Any:
+    def _read_warm_start(cls, value: Any, info: ValidationInfo) -> Any:
         if not isinstance(value, str):
             return value
         file = Path(value, "summary.json")
@@ -313,7 +316,7 @@ class Method(Strict):
 
     @field_validator("miner", mode="before")
     @classmethod
-    def _miner(cls, value: Any) -> Any:
+    def _expand_miner(cls, value: Any) -> Any:
         value = {"class": value} if isinstance(value, str) else value
         if isinstance(value, dict) and "class" not in value:
             raise ValueError("a miner needs the key 'class', e.g. {class: MultiSimilarityMiner}")

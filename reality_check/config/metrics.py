@@ -1,8 +1,8 @@
 """The table of metrics: what an experiment can ask for, and how reports print it.
 
 ``final_metrics`` of the protocol are measured on the test classes only, when a reproduction is
-scored. Nothing here computes: ``function`` of a row names what does, and :func:`find_metric` reads
-names without importing it.
+scored. This module computes nothing: ``function`` of a row names the code that does, and
+:func:`find_metric` does not import it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from reality_check.config.described import Description
 from reality_check.config.plugins import find_plugin, plugins
 from reality_check.utils.text import nearest
 
-#: The value of a diverged training where an own metric selects: below any that it can have. By
-#: metrics of this package, which are fractions, it is 0.
+#: Value of a diverged training if a user-defined metric selects, below all values of the metric.
+#: For the metrics of this package, which are fractions, it is 0.
 DIVERGED = -1e9
 
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
@@ -39,7 +39,7 @@ CATEGORIES = ("aggregate", "ensemble", "complete")
 
 
 class Stage(str, enum.Enum):
-    """A stage of an experiment: of a method, in the order in which they run, or of the baselines.
+    """The stages of a method, in the order in which they run, and the baselines.
 
     The final stage trains one network on all trainval classes, which the category ``complete``
     scores.
@@ -64,7 +64,7 @@ STAGES = (Stage.SEARCH, Stage.REPRODUCTIONS, Stage.FINAL)
 
 
 def stage_of(category: str) -> Stage:
-    """The stage whose networks a category scores."""
+    """Return the stage whose networks a category scores."""
     return Stage.FINAL if category == "complete" else Stage.REPRODUCTIONS
 
 
@@ -90,16 +90,17 @@ class Metric:
     Attributes:
         name: the name in YAML files, records and packs.
         title: the name in tables.
-        function: what computes it: a key of :data:`reality_check.evaluation.scoring.FUNCTIONS`, or
-            for an own metric its import path, or its name in an installed package.
+        function: the code that computes it: a key of
+            :data:`reality_check.evaluation.scoring.FUNCTIONS`; for a user-defined metric its import
+            path or its name in an installed package.
         higher_is_better: the direction; ``None`` where neither is better.
         percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.
         both_geometries: whether it is measured on both unit and raw vectors.
         selects: whether epochs and trials can be selected by it.
         needs_faiss: whether faiss computes it.
-        images: which ones it is measured on: ``test``, ``trainval``, ``training`` (those a network
+        images: the images it is measured on: ``test``, ``trainval``, ``training`` (those a network
             was trained on), ``pairs`` (of a list), or one of :data:`CORRUPTIONS`.
-        on_test_images: the name of the same metric on the test images as they are.
+        on_test_images: the name of the same metric on the unchanged test images.
         depth: the K of ``recall_at_K``.
         pairs: the list of pairs of ``verification_LIST``.
         is_own: whether the user or an installed package defines it.
@@ -137,7 +138,8 @@ class Metric:
         return DIVERGED if self.is_own else 0.0
 
 
-#: Every metric of a single name. Raw scatter is of raw embeddings, whatever a method's geometry is.
+#: All metrics with fixed names. Raw scatter always uses raw embeddings, even if a method normalizes
+#: them.
 _TABLE = (
     *(Metric(name, title, "retrieval", selects=True) for name, title in METRICS.items()),
     Metric("mean_average_precision", "MAP", "retrieval", selects=True),
@@ -153,7 +155,7 @@ _TABLE = (
         }.items()
     ),
     Metric("verification_accuracy", "verification", "verification"),
-    # Mean distance of the images of a network's training classes to their proxies, raw.
+    # Mean distance of the raw embeddings of the training images to their proxies.
     Metric("AvgDTP", "AvgDTP", "proxies", None, False, both_geometries=False, images="training"),
     *(
         Metric(
@@ -166,29 +168,30 @@ _BY_NAME = {metric.name: metric for metric in _TABLE}
 
 _RECALL = re.compile(r"(binary_)?recall_at_([1-9][0-9]{0,5})")
 _ON_OTHER_IMAGES = re.compile(rf"({'|'.join((*CORRUPTIONS, 'trainval'))})_(.+)")
-_OF_PAIRS = re.compile(r"verification_(?!accuracy$)(.+?)(_se)?")
+_ON_PAIRS = re.compile(r"verification_(?!accuracy$)(.+?)(_se)?")
 
 
 def find_metric(name: str, described: Mapping[str, Description] | None = None) -> Metric | None:
     """Return the metric of a name; ``None`` where there is none. Nothing is imported.
 
     Args:
-        name: of the table; ``recall_at_K``; ``CORRUPTION_precision_at_1``, ``trainval_...`` or
-            ``verification_LIST``; or of an own metric.
-        described: what a run recorded of own metrics; others have their functions' names as titles.
+        name: a name in the table; ``recall_at_K``; ``CORRUPTION_precision_at_1``, ``trainval_...``
+            or ``verification_LIST``; or the name of a user-defined metric.
+        described: descriptions of user-defined metrics that a run recorded; without one, the title
+            is the function's name.
     """
     if name in _BY_NAME:
         return _BY_NAME[name]
     if match := _RECALL.fullmatch(name):
-        like = _BY_NAME[f"{match[1] or ''}precision_at_1"]
-        title = like.title.replace("P@1", f"R@{match[2]}")
-        return replace(like, name=name, title=title, depth=int(match[2]))
+        template = _BY_NAME[f"{match[1] or ''}precision_at_1"]
+        title = template.title.replace("P@1", f"R@{match[2]}")
+        return replace(template, name=name, title=title, depth=int(match[2]))
     if match := _ON_OTHER_IMAGES.fullmatch(name):
         return _on_other_images(name, match[1], find_metric(match[2]))
-    if match := _OF_PAIRS.fullmatch(name):
-        better = None if match[2] else True
-        like = Metric(name, name.replace("_", " "), "verification", better)
-        return replace(like, images="pairs", pairs=match[1])
+    if match := _ON_PAIRS.fullmatch(name):
+        higher_is_better = None if match[2] else True
+        template = Metric(name, name.replace("_", " "), "verification", higher_is_better)
+        return replace(template, images="pairs", pairs=match[1])
     if described and name in described:
         return _own_metric(name, described[name])
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
@@ -198,7 +201,7 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
 
 
 def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | None:
-    """Return a metric of corrupted images, or of those of the trainval classes, if there is one."""
+    """Return a metric on corrupted images or on images of the trainval classes, if there is one."""
     groups = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
     if metric is None or metric.images != "test" or metric.function not in groups:
         return None
@@ -209,13 +212,13 @@ def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | 
     )
 
 
-def _own_metric(name: str, described: Description) -> Metric:
-    unit = f" ({described.unit})" if described.unit else ""
+def _own_metric(name: str, description: Description) -> Metric:
+    unit = f" ({description.unit})" if description.unit else ""
     return Metric(
         name,
-        f"{described.title}{unit}",
+        f"{description.title}{unit}",
         function=name,
-        higher_is_better=described.higher_is_better,
+        higher_is_better=description.higher_is_better,
         percent=False,
         both_geometries=False,
         selects=True,
@@ -224,7 +227,7 @@ def _own_metric(name: str, described: Description) -> Metric:
 
 
 def metric_of(name: str, described: Mapping[str, Description] | None = None) -> Metric:
-    """Return the metric of a name in a record, also of the geometry that is not the method's.
+    """Return the metric of a recorded name, which may end in ``_raw`` or ``_normalized``.
 
     An unknown metric, such as one of a later version, has its name as title.
     """
@@ -233,19 +236,19 @@ def metric_of(name: str, described: Mapping[str, Description] | None = None) -> 
 
 
 def names_on(images: str, names: Iterable[str]) -> list[str]:
-    """Return the metrics that are measured on such images, by the name on test images."""
+    """Return the metrics that are measured on ``images``, by their names on test images."""
     metrics = (metric_of(name) for name in names)
     return [metric.on_test_images or metric.name for metric in metrics if metric.images == images]
 
 
 def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return the metrics asked for on each kind of corrupted images, in the order given."""
+    """Return the metrics on each kind of corrupted images, in the order of ``names``."""
     kinds = dict.fromkeys(metric_of(name).images for name in names)
     return {kind: names_on(kind, names) for kind in kinds if kind in CORRUPTIONS}
 
 
 def own_metrics(names: Iterable[str]) -> list[str]:
-    """Return the own metrics among the names, without duplicates."""
+    """Return the user-defined metrics among the names, without duplicates."""
     return [name for name in dict.fromkeys(names) if metric_of(name).is_own]
 
 
@@ -281,7 +284,7 @@ def check_name(name: str) -> None:
 
 
 def _hint(name: str) -> str:
-    """Return the nearest valid name as a question, whatever the case in which the user wrote."""
+    """Return the nearest valid name as a question, ignoring upper and lower case."""
     depth = re.search(r"\d*$", name)[0].lstrip("0") or "1"  # type: ignore[index]
     others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
     names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]

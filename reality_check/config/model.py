@@ -1,4 +1,4 @@
-"""What a model's YAML may say."""
+"""The keys of a model's YAML."""
 
 from __future__ import annotations
 
@@ -44,37 +44,38 @@ HEADS = (
 )
 #: Heads that end in a BatchNorm neck.
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
-#: What the names of searched values of the embedder begin with.
+#: Prefix of the names of the embedder's searched values.
 EMBEDDER = "model.embedder"
 #: The keys that a head replaces.
 _PARTS = ("pooling", "normalization", "embedder")
 
 
 class Embedder(Strict):
-    """What turns features into embeddings: a linear layer, or a perceptron of more ``layers``.
+    """The module that turns features into embeddings: one linear layer or a perceptron.
 
-    The latter is a :class:`pml_extensions.modules.MLPEmbedder`.
+    A perceptron, of several ``layers``, is a :class:`pml_extensions.modules.MLPEmbedder`.
     """
 
     layers: Searchable[PositiveInt] = 1
-    """Linear layers: 1, or a perceptron of more. May be searched, as the next three."""
+    """Number of linear layers: 1, or more for a perceptron. May be searched, like the next three
+    keys."""
     hidden_size: Searchable[PositiveInt] = 512
-    """Width of the perceptron's layers but the last."""
+    """Width of all layers of the perceptron but the last."""
     hidden_normalization: Searchable[Literal["none", "batch_norm", "layer_norm"]] = "none"
-    """After each of those: none, batch_norm or layer_norm."""
+    """Normalization after each of these layers: none, batch_norm or layer_norm."""
     dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
     """Probability of setting an input of a linear layer to 0."""
     bias: bool = True
     """Whether the layer has a bias."""
     init: Literal["default", "kaiming_fan_out", "pca"] = "default"
-    """Initialisation of the last layer. default: torch's. kaiming_fan_out: deviation
+    """Initialisation of the last layer. default: torch's. kaiming_fan_out: standard deviation
     sqrt(2 / size), bias 0. pca: a single layer starts from the principal components of the training
     features."""
     skip_if_equal: bool = False
-    """Leaves the layer out where the features have the embedding's width."""
+    """Whether to omit the layer if the features have the embedding's width."""
 
     @model_validator(mode="after")
-    def _allowed(self) -> Self:
+    def _check_values(self) -> Self:
         for key in ("layers", "hidden_size", "hidden_normalization", "dropout"):
             value = getattr(self, key)
             if isinstance(value, Range) and key != "dropout" and not value.integer:
@@ -104,16 +105,16 @@ def _in_words(value: Any) -> str:
 
 
 class Input(Strict):
-    """Changes of what enters the trunk; null is what its weights were trained with."""
+    """Preprocessing of the trunk's input; null is that with which its weights were trained."""
 
     mean: tuple[float, ...] | None = None
     """Subtracted from the pixels: a number, or one for each of 3 channels."""
     std: tuple[float, ...] | None = None
-    """Divides what is left: a number, or one for each of 3 channels."""
+    """Divides the difference: a number, or one for each of 3 channels."""
     scale: float | None = None
     """Value of a white pixel before mean and std: 1 or 255."""
     bgr: bool | None = None
-    """Whether the trunk takes blue, green, red."""
+    """Whether the trunk takes the channels in the order blue, green, red."""
 
     @field_validator("mean", "std", mode="before")
     @classmethod
@@ -128,7 +129,7 @@ class Model(Strict):
     """Trunk, head and embedder. The width of the embedding is the protocol's."""
 
     name: Annotated[Name, TABLE_NEUTRAL]
-    """What reports call the network."""
+    """Name of the network in reports."""
     trunk: str = "conv4"
     """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
     arguments: Fixed = Field(default_factory=dict)
@@ -136,16 +137,16 @@ class Model(Strict):
     weights: str = "none"
     """none, imagenet, a tag of torchvision or timm, or the path of a file."""
     last_stride: Literal[1, 2] = 2
-    """1 takes the stride off the trunk's last stage: maps twice as large."""
+    """Stride of the trunk's last stage; 1 makes its feature maps twice as large."""
     remove_last_bn_relu: Literal["no", "paper", "official"] = "no"
-    """Takes off the trunk's last BatchNorm and ReLU: paper or official."""
+    """Whether and how to remove the trunk's last BatchNorm and ReLU: no, paper or official."""
     head: str | None = None
-    """A paper's head by name, instead of pooling, normalization and embedder, which are null
+    """Name of a paper's head, which replaces pooling, normalization and embedder; these are null
     then."""
     bn_relu_modules: Annotated[int, Field(ge=0)] = 0
     """Pairs of BatchNorm and ReLU before the neck of SGSL's heads."""
     pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] | None = None
-    """How maps become vectors."""
+    """How feature maps become vectors."""
     normalization: Literal["none", "layer_norm", "batch_norm"] | None = None
     """What follows the pooling."""
     embedder: Embedder | None = None
@@ -154,7 +155,7 @@ class Model(Strict):
     """A BatchNorm without scale and shift behind the embedder: batch_norm with torch's eps and
     momentum, or heated_up_softmax with those of that paper."""
     preprocessing: Input = Field(default_factory=Input)
-    """Changes of what the weights were trained with."""
+    """Preprocessing that differs from that with which the weights were trained."""
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -163,12 +164,12 @@ class Model(Strict):
 
     @field_validator("remove_last_bn_relu", mode="before")
     @classmethod
-    def _yes_or_no(cls, value: Any) -> Any:
+    def _boolean_as_text(cls, value: Any) -> Any:
         return {True: "paper", False: "no"}[value] if isinstance(value, bool) else value
 
     @field_validator("head")
     @classmethod
-    def _known_head(cls, value: str | None) -> str | None:
+    def _check_head(cls, value: str | None) -> str | None:
         if value is not None and value not in HEADS:
             raise ValueError(
                 f"there is no head named {value!r}.{nearest(value, HEADS)} Write one of "
@@ -177,7 +178,7 @@ class Model(Strict):
         return value
 
     @model_validator(mode="after")
-    def _head_or_parts(self) -> Self:
+    def _resolve_head(self) -> Self:
         if self.bn_relu_modules and self.head not in _WITH_NECK:
             raise ValueError(
                 "bn_relu_modules go before the BatchNorm neck of a head; write head: "
@@ -211,9 +212,10 @@ class Model(Strict):
         return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
-        """Return this model with the sampled values of a trial, named as by :meth:`searched`.
+        """Return this model with a trial's sampled values, whose names are those of
+        :meth:`searched`.
 
-        Values missing in ``params`` have their defaults.
+        Values missing in ``params`` get their defaults.
         """
         searched = self.searched()
         if not searched:

@@ -1,8 +1,8 @@
 """What a YAML names: experiments, and the data sets, models, protocols and methods in them.
 
-A key such as ``dataset:`` takes a name (a file of that name in ``configs/datasets/`` here, in the
-current folder, or beside the YAML), a path to a YAML, or a mapping; a mapping may start from a
-named one with ``base: name`` and change single keys.
+A key such as ``dataset:`` takes a name (a file of that name in ``configs/datasets/`` of this
+package, in the current folder, or beside the YAML), a path to a YAML, or a mapping; a mapping may
+start from a named one with ``base: name`` and change single keys.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Suffixes of files that a data set may be given by; below, the reader of each.
+#: Suffixes of files of tensors. Below, all suffixes of files that a data set may be given by, with
+#: the reader of each.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
 _READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
 #: A message lists at most this many names and says how many more there are.
@@ -48,24 +49,25 @@ def find_experiment(path: str | Path) -> Path:
     if file.is_dir():
         raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
     if file.suffix in (".yaml", ".yml"):
-        there = sorted(str(file.with_name(path.name)) for path in file.parent.glob("*.y*ml"))
+        siblings = sorted(str(file.with_name(path.name)) for path in file.parent.glob("*.y*ml"))
         raise UsageError(
-            f"There is no file {str(path)!r}, {_instead(file, there)}.{nearest(str(file), there)}"
+            f"There is no file {str(path)!r}, {_existing_files(file, siblings)}."
+            f"{nearest(str(file), siblings)}"
         )
     raise UsageError(
         f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
-        f"with the package: {_some(named, 'experiments')}; those of the papers: reality-check show "
-        f"papers.{nearest(str(path), [*named, *papers])}"
+        f"with the package: {_short_list(named, 'experiments')}; those of the papers: "
+        f"reality-check show papers.{nearest(str(path), [*named, *papers])}"
     )
 
 
-def _instead(file: Path, there: list[str]) -> str:
+def _existing_files(file: Path, siblings: list[str]) -> str:
     """Return the part of the message on a missing YAML that says which files exist."""
     if not file.parent.is_dir():
         return f"and no folder {str(file.parent)!r}"
-    if not there:
+    if not siblings:
         return f"nor another YAML in {str(file.parent.resolve())!r}; reality-check init writes one"
-    return f"but {', '.join(there[:_MOST_LISTED])}"
+    return f"but {', '.join(siblings[:_MOST_LISTED])}"
 
 
 def named_method(name: str) -> Method:
@@ -96,9 +98,9 @@ def named_protocol(name: str) -> Protocol:
 
 def _read_shipped(name: str, group: str) -> dict[str, Any]:
     file = shipped_files(group)[name]
-    own = {"name": file.stem, **read_yaml(file)}
-    base = own.pop("base", None)
-    return merge(_read_shipped(base, group), own) if base else own
+    data = {"name": file.stem, **read_yaml(file)}
+    base = data.pop("base", None)
+    return merge(_read_shipped(base, group), data) if base else data
 
 
 def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
@@ -111,11 +113,11 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
         raise UsageError(
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
-    lists = every(partial(_expand_methods, entry, beside) for entry in methods)
+    lists = every(partial(_expand_entry, entry, beside) for entry in methods)
     return list(itertools.chain.from_iterable(lists))
 
 
-def _expand_methods(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
+def _expand_entry(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
     """Return the one method of an entry, or those of its pack."""
     if isinstance(entry, Mapping) and "from" in entry:
         return packed_methods(entry, beside)
@@ -136,7 +138,7 @@ def expand(
 
     Args:
         group: the folder in ``configs/`` that its names are in.
-        trail: the files that led here by their ``base``.
+        trail: the files whose ``base`` led here.
 
     Raises:
         UsageError: there is nothing of that name, or it is its own base.
@@ -145,19 +147,19 @@ def expand(
         return _read_named(value, key, group, beside, trail)
     if not isinstance(value, Mapping):
         raise UsageError(f"{key} must be a name or a mapping, got {value!r}.")
-    own = dict(value)
-    base = own.pop("base", None)
+    mapping = dict(value)
+    base = mapping.pop("base", None)
     if base is None:
-        return own
+        return mapping
     if not isinstance(base, str):
         raise UsageError(f"{key}.base must be a name, got {base!r}.")
-    return merge(_read_named(base, key, group, beside, trail), own)
+    return merge(_read_named(base, key, group, beside, trail), mapping)
 
 
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
-    if key == "dataset" and _is_of_plugin(name, beside):
+    if key == "dataset" and _is_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     if key == "dataset" and name not in config_files(group, beside):
         dataset = dataset_of_path(name, beside)
@@ -176,11 +178,12 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
     """Return the data set in a folder or a file; ``None`` if the path is neither.
 
     Args:
-        beside: the folder of the YAML, from which the path may lead, too.
+        beside: the folder of the YAML, to which the path may be relative, too.
     """
     file = find_path(path, beside)
     reader = _READERS.get(file.suffix.lower())
-    if file.is_dir():  # dataset_*.json: of Hugging Face's save_to_disk; *.npy: of our embed
+    if file.is_dir():
+        # Hugging Face's save_to_disk writes dataset_*.json, and reality-check embed *.npy.
         saved = any(file.glob("dataset_*.json")) or any(file.glob("*.npy"))
         reader = "tensors" if saved else "image_folder"
     if reader is None:
@@ -189,14 +192,14 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
     return {"name": name[:64] or "data", "reader": reader, "path": str(file)}
 
 
-def _is_of_plugin(name: str, beside: Path | None) -> bool:
-    """Whether a data set of that name is a plugin's; the user's own files take precedence."""
+def _is_plugin(name: str, beside: Path | None) -> bool:
+    """Whether a plugin has the data set of that name; the user's own files take precedence."""
     shipped = shipped_files("datasets").get(name)
     used = config_files("datasets", beside).get(name)
     if used != shipped:
         return False
-    ours = [("reality_check", str(shipped))] if shipped else []
-    return find_plugin("dataset", name, ours) is not None
+    owners = [("reality_check", str(shipped))] if shipped else []
+    return find_plugin("dataset", name, owners) is not None
 
 
 def _find_named(
@@ -213,7 +216,7 @@ def _find_named(
         path = f", no folder of that path and no file ({', '.join(_READERS)})"
         raise UsageError(
             f"{key}: there is no {key} named {name!r}{path if key == 'dataset' else ''}; known "
-            f"names: {_some(known, group)}."
+            f"names: {_short_list(known, group)}."
             f"{nearest(name, known)}"
         )
     if files[name] in trail:
@@ -222,8 +225,8 @@ def _find_named(
     return files[name]
 
 
-def _some(names: Iterable[str], group: str) -> str:
-    """List names for a message; of many, the first ones and where the others are listed."""
+def _short_list(names: Iterable[str], group: str) -> str:
+    """Return names for a message; of many, the first ones and the command that lists all."""
     ordered = sorted(names, key=lambda name: ("/" in name, name))
     if len(ordered) <= _MOST_LISTED:
         return ", ".join(ordered) or "none"

@@ -1,7 +1,7 @@
-"""Keys of an experiment that may differ, as the schema marks them.
+"""Keys of an experiment that the schema marks as allowed to differ.
 
 Keys are dotted, as :func:`reality_check.config.differences.differing_keys` names them. A marked key
-stands for all below it.
+includes all keys below it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def is_result_neutral(key: str) -> bool:
 
 
 def is_table_neutral(key: str) -> bool:
-    """Whether results may stand in one table though the key differs."""
+    """Whether results may be in one table even if the key differs."""
     return is_result_neutral(key) or _is_below(key, marked_keys("experiments"))
 
 
 @cache
 def marked_keys(between: str) -> frozenset[str]:
-    """Return the keys with that mark, see :class:`reality_check.config.types.MayDiffer`."""
+    """Return the keys that the schema marks with ``MayDiffer(between)``."""
     return frozenset(key for mark, key in _marks(Experiment, "") if mark.between == between)
 
 
@@ -39,6 +39,7 @@ def _is_below(key: str, marked: frozenset[str]) -> bool:
 
 
 def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]:
+    """Yield the marks of a model and of the models in it, each with its dotted key."""
     for name, field in model.model_fields.items():
         key = f"{path}{name}"
         for mark in field.metadata:

@@ -23,27 +23,28 @@ _QUOTED = re.compile(r"'([^']|'')*'|\"([^\"\\]|\\.)*\"")
 def parse_override(text: str) -> tuple[list[str], Any]:
     """Parse ``key.path=value`` into its keys and its value.
 
-    A value is YAML only where it begins with a bracket or is in quotes, or is a word that is no
-    text: signs such as # @ % mean themselves. Where a key is text, so is its value.
+    A value is parsed as YAML only if it begins with a bracket or is in quotes; other values are
+    single words, in which signs such as # @ % have no meaning. If the key takes only text, so is
+    the value.
 
     Raises:
-        UsageError: the text is none, or its value no YAML.
+        UsageError: the text is not an override, or its value is not YAML.
     """
-    path, equals, given = text.partition("=")
+    path, equals, value_text = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise UsageError(
             f"{text!r} is not an override; write key.path=value, e.g. protocol.search.trials=8."
         )
     try:
-        return keys, _value(given, _kinds(keys))
+        return keys, _parse_value(value_text, _types_of(keys))
     except (yaml.YAMLError, RecursionError, ValueError):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
 
 
-def _value(given: str, kinds: Sequence[Any]) -> Any:
-    word = given.strip()
+def _parse_value(text: str, kinds: Sequence[Any]) -> Any:
+    word = text.strip()
     is_free = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in kinds or [Any])
     if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (is_free or str not in kinds)):
         return parse_yaml(word)
@@ -51,8 +52,8 @@ def _value(given: str, kinds: Sequence[Any]) -> Any:
     return parse_word(word) if is_free or is_none else word
 
 
-def _kinds(keys: Sequence[str]) -> list[Any]:
-    """Return the types that the schema has for a key; empty below a key with free keys."""
+def _types_of(keys: Sequence[str]) -> list[Any]:
+    """Return the types that the schema has for a key; none below a key with free keys."""
     kinds: list[Any] = [Experiment]
     for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
         fields = [kind.model_fields.get(key) for kind in kinds if is_model(kind)]
@@ -61,7 +62,7 @@ def _kinds(keys: Sequence[str]) -> list[Any]:
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:
-    """Set one value of the expanded experiment. Whether the key is valid shows in validation."""
+    """Set one value of the expanded experiment; validation checks the key later."""
     target: Any = data
     dotted = ".".join(keys)
     for position, key in enumerate(keys[:-1]):

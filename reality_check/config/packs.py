@@ -11,7 +11,7 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import find_path
 from reality_check.utils.text import nearest
 
-#: Identify a pack; the version is raised when an older reader would misread it.
+#: Name and version of the format; the version is raised if older readers would misread a pack.
 SCHEMA, VERSION = "reality-check-pack", 1
 _KEYS = {"from", "methods"}
 
@@ -21,19 +21,20 @@ def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[s
 
     Args:
         entry: ``{from: PACK}``, or ``{from: PACK, methods: [NAME, ...]}`` for some of them.
-        beside: the folder of the YAML, from which paths may lead.
+        beside: the folder of the YAML, to which the path may be relative.
 
     Raises:
-        UsageError: it is no pack, or has no such method.
+        UsageError: the file is not a pack, or has no such method.
     """
-    if odd := sorted({*map(str, entry)} - _KEYS):
+    if odd_keys := sorted({*map(str, entry)} - _KEYS):
         raise UsageError(
-            f"methods: unknown key {odd[0]!r} beside from; methods of a pack are as they were run, "
-            "so only their names can be chosen: {from: PACK, methods: [NAME, ...]}."
+            f"methods: unknown key {odd_keys[0]!r} beside from; methods of a pack are as they were "
+            "run, so only their names can be chosen: {from: PACK, methods: [NAME, ...]}."
         )
     file = find_path(str(entry["from"]), beside)
     archive = unseal(file, SCHEMA, VERSION)
-    experiment = archive.about["given"]  # without keys at a default, which a version may not know
+    # Without keys at their default, which another version may not know.
+    experiment = archive.about["given"]
     methods = {method["name"]: method for method in experiment["methods"]}
     chosen = entry.get("methods", list(methods))
     if not isinstance(chosen, list) or not chosen:

@@ -1,14 +1,14 @@
 """Names that installed packages add to a YAML, by entry points.
 
-A package declares them in its metadata, and they are names like those of this package once it is
-installed::
+A package declares them in its metadata. Once it is installed, they work like the names of this
+package::
 
     [project.entry-points."reality_check.losses"]
     SharpLoss = "sharp_losses.sharp:SharpLoss"
 
-The groups are those of losses, metrics, trunks, trackers and data sets, functions that return an
-:class:`reality_check.data.ImageSet`. A package is imported when one of its names is used or shown,
-not before.
+There are groups for losses, metrics, trunks, trackers, columns of reports and data sets, which are
+functions that return a :class:`reality_check.data.ImageSet`. A package is imported when one of its
+names is used or shown, not before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ GROUPS = {
 }
 #: The word for each kind in messages.
 WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
-#: A YAML takes names with a dot for import paths, and with a colon for those of a library.
+#: Names that a YAML can hold: there, names with a dot are import paths, and names with a colon
+#: belong to a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
 
@@ -44,7 +45,7 @@ class Plugin:
 
     Attributes:
         kind: a key of :data:`GROUPS`.
-        entry: its name as a YAML writes it, where the object is, and the distribution it is from.
+        entry: its name in a YAML, the location of the object, and its distribution.
     """
 
     kind: str
@@ -64,7 +65,8 @@ class Plugin:
         """Import the class or function.
 
         Raises:
-            UsageError: the package cannot be imported, has no such object, or it is none to call.
+            UsageError: the package cannot be imported, has no such object, or the object is not
+                callable.
         """
         try:
             target = self.entry.load()
@@ -83,7 +85,7 @@ class Plugin:
 
 
 def plugins(kind: str) -> dict[str, list[Plugin]]:
-    """Return the plugins of a kind by name, several where packages share the name."""
+    """Return the plugins of a kind by name; several packages may share a name."""
     return _installed(kind, tuple(sys.path)) if kind in GROUPS else {}
 
 
@@ -101,9 +103,9 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
     """Return the plugin of that name, or ``None``.
 
     Args:
-        kind: a key of :data:`GROUPS`; there are none of other kinds.
-        name: as a YAML writes it.
-        others: other owners of the name, each with the import path of theirs.
+        kind: a key of :data:`GROUPS`; other kinds have no plugins.
+        name: the name in the YAML.
+        others: other owners of the name, each with its import path for it.
 
     Raises:
         UsageError: several owners have the name.
@@ -111,12 +113,12 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
     candidates = plugins(kind).get(name, [])
     if not candidates:
         return None
-    claims = [*others, *((plugin.title, plugin.import_path) for plugin in candidates)]
-    if len(claims) > 1:
-        owners = " and ".join(owner for owner, _ in claims)
+    claimants = [*others, *((plugin.title, plugin.import_path) for plugin in candidates)]
+    if len(claimants) > 1:
+        owners = " and ".join(owner for owner, _ in claimants)
         raise UsageError(
             f"{WORDS[kind]} {name!r} is a name of {owners}; write which: "
-            f"{' or '.join(path for _, path in claims)}."
+            f"{' or '.join(path for _, path in claimants)}."
         )
     return candidates[0] if is_usable(name) else None
 

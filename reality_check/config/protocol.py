@@ -1,4 +1,4 @@
-"""What a protocol's YAML may say: split, search, reproductions, and what is scored.
+"""The keys of a protocol's YAML: split, search, reproductions, and what is scored.
 
 All durations are in epochs as the protocol counts them (:attr:`Training.iterations_per_epoch`
 iterations), all learning rates are per optimiser step.
@@ -45,46 +45,47 @@ ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if type(v) is int el
 class Split(Strict):
     """Which classes train, validate and test (protocol section 1).
 
-    In place of the mapping may stand the path of a YAML file that holds it.
+    The path of a YAML file with this mapping may be given instead.
     """
 
     test_classes: Literal["half", "official"] | Annotated[list[ClassName], Field(min_length=2)] = (
         "half"
     )
-    """half: the second half of the sorted ones. official: those that the data set's own split tests
-    on. Or a list of their names."""
+    """half: the second half of the sorted classes. official: the test classes of the data set's own
+    split. Or a list of class names."""
     rule: Literal["mlrc", "kfold", "halves", "own"] = "mlrc"
     """mlrc: the published folds. kfold: folds of equal size. halves: the first half trains, the
-    second validates, as the only fold. own: those of validation."""
+    second validates, as the only fold. own: the folds listed in validation."""
     validation: list[Annotated[list[ClassName], Field(min_length=2)]] | None = None
     """Names of the classes that validate in each fold; all others that are not tested train."""
     folds: Annotated[int, Field(ge=1, le=20, validate_default=True)] = 4
-    """Number of class-disjoint folds; 1 with the rule halves, and those of validation."""
+    """Number of class-disjoint folds; 1 with the rule halves, and as many as validation lists with
+    the rule own."""
 
     @model_validator(mode="before")
     @classmethod
-    def _of_file(cls, given: Any) -> Any:
-        if isinstance(given, str):
+    def _read_file(cls, value: Any) -> Any:
+        if isinstance(value, str):
             try:
-                given = read_yaml(Path(given))
+                value = read_yaml(Path(value))
             except UsageError as error:
                 raise ValueError(str(error).removesuffix(".")) from None
-        if isinstance(given, dict) and isinstance(given.get("validation"), list):
-            return {**given, "rule": "own", "folds": len(given["validation"])}
-        return given
+        if isinstance(value, dict) and isinstance(value.get("validation"), list):
+            return {**value, "rule": "own", "folds": len(value["validation"])}
+        return value
 
     @field_validator("validation")
     @classmethod
-    def _named_once(cls, value: list[list[str]] | None) -> list[list[str]] | None:
+    def _check_named_once(cls, value: list[list[str]] | None) -> list[list[str]] | None:
         counts = Counter(name for fold in value or () for name in fold)
-        twice = next((name for name, count in counts.items() if count > 1), None)
-        if twice is not None:
-            raise ValueError(f"the class {twice!r} is listed twice; each validates once at most")
+        repeated = next((name for name, count in counts.items() if count > 1), None)
+        if repeated is not None:
+            raise ValueError(f"the class {repeated!r} is listed twice; each validates once at most")
         return value
 
     @field_validator("folds")
     @classmethod
-    def _folds_of_rule(cls, value: int, info: ValidationInfo) -> int:
+    def _check_folds(cls, value: int, info: ValidationInfo) -> int:
         rule = info.data.get("rule")
         if rule == "own":
             if info.data.get("validation") is None:
@@ -98,7 +99,7 @@ class Split(Strict):
         return value
 
 
-#: Names of samplers, and the class of :mod:`optuna.samplers`.
+#: Names of samplers, and their classes in :mod:`optuna.samplers`.
 SAMPLERS = {
     "tpe": "TPESampler",
     "gp": "GPSampler",
@@ -113,10 +114,10 @@ INDEPENDENT = ("random", "qmc")
 class Search(Strict):
     """The hyper-parameter searches of every method: the same budget for all.
 
-    ``repeats`` independent searches of ``trials`` trials each end with a winner each, which is
-    retrained; what is said about a loss is about the means of searches. With ``budget`` there is
-    one random search, and what a search of so many trials gives is estimated from all subsets of
-    its trials. A new sampler is built for every trial; its only state is the study.
+    ``repeats`` independent searches of ``trials`` trials end with one winner each, which is
+    retrained; verdicts about a loss are about the means of its searches. With ``budget`` there is
+    one random search, and the result of a search of ``budget`` trials is estimated from all subsets
+    of that many of its trials. A new sampler is built for every trial; its only state is the study.
     """
 
     trials: PositiveInt = 50
@@ -134,13 +135,13 @@ class Search(Strict):
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
     search."""
     retrain_best: PositiveInt | None = None
-    """With budget: how many of the best trials are retrained; by default as few as it takes."""
+    """With budget: how many of the best trials are retrained; by default as few as suffice."""
     budget: PositiveInt | None = None
-    """Number of trials of a search that is estimated for, from all subsets of one random search."""
+    """Number of trials of the search that is estimated from all subsets of one random search."""
 
     @field_validator("sampler")
     @classmethod
-    def _known(cls, value: str) -> str:
+    def _check_sampler(cls, value: str) -> str:
         if value not in SAMPLERS and "." not in value:
             raise ValueError(
                 f"there is no sampler {value!r}; write one of {', '.join(SAMPLERS)}, or the import "
@@ -158,10 +159,10 @@ class Search(Strict):
                     "or sampler: random"
                 )
             self.startup_trials = self.trials
-        self._check_subsets()
+        self._check_budget()
         return self
 
-    def _check_subsets(self) -> None:
+    def _check_budget(self) -> None:
         if self.budget is None:
             if self.retrain_best is not None:
                 raise ValueError(
@@ -212,17 +213,17 @@ class Search(Strict):
         return self.retrain_best or self.repeats
 
 
-#: The largest fraction of subsets whose best trial may be one that is not retrained.
+#: The largest fraction of subsets whose best trial is not retrained.
 LEFT_OUT = 0.02
 
 
 def least_retrained(trials: int, budget: int) -> int:
     """Return how many of the best trials must be retrained so that few subsets are left out."""
-    every = math.comb(trials, budget)
+    subsets = math.comb(trials, budget)
     return next(
-        best
-        for best in range(1, trials + 1)
-        if math.comb(trials - best, budget) <= LEFT_OUT * every
+        retrained
+        for retrained in range(1, trials + 1)
+        if math.comb(trials - retrained, budget) <= LEFT_OUT * subsets
     )
 
 
@@ -230,18 +231,18 @@ class Complete(Strict):
     """The category trained on all trainval classes."""
 
     round_epochs_up_to: PositiveInt = 5
-    """Rounds the number of epochs, a mean over the folds, up."""
+    """The number of epochs, a mean over the folds, is rounded up to a multiple of this."""
 
 
 class PublishedSetup(Strict):
-    """What the published protocol used beyond our options; only compared, in the report."""
+    """Settings of the published protocol that have no key here; only compared in the report."""
 
     model: str | None = None
     """The published network, a name of `reality-check show models`."""
     dataset: list[str] | None = None
     """The published data sets, by reader."""
     images: Fixed = Field(default_factory=dict)
-    """How the published data set decodes its files."""
+    """How the images of the published data set are decoded."""
     methods: list[str] = Field(default_factory=list)
     """Folders of configs/methods/ with search ranges that were published for this data set; their
     methods replace those of the same name, the first folder first."""
@@ -253,28 +254,28 @@ class PairList(Strict):
     file: str
     """LFW's pairs.txt; lines IMAGE IMAGE 1 or 0; or two lines IMAGE FLAG for each pair."""
     images: str = ""
-    """What the paths of its images begin with in the data set, where others are named alike."""
+    """Prefix of the paths of its images in the data set, if other images have the same names."""
 
 
 class Protocol(Strict):
     """The rules that all methods of an experiment share.
 
-    Where it ``selects_on`` the last epoch, or on the test classes as many papers did, one network
-    is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
-    Verdicts are about MAP@R, whatever it ``selects_by``.
+    If it ``selects_on`` the last epoch, or on the test classes as in many papers, one network is
+    trained on all trainval classes (``categories: [complete]``) and nothing is searched. Verdicts
+    are about MAP@R, regardless of ``selects_by``.
     """
 
     name: Annotated[Name, TABLE_NEUTRAL]
-    """What reports call the rules."""
+    """Name of the protocol in reports."""
     reference: Name
-    """The protocol of the package that deviations are counted against."""
+    """The shipped protocol from which the report lists deviations."""
     note: Annotated[str, TABLE_NEUTRAL] = ""
-    """Shown in the report."""
+    """Text shown in the report."""
     split: Split = Field(default_factory=Split)
     """Which classes train, validate and test."""
     selects_on: Literal["validation", "last", "test"] = "validation"
-    """What chooses the epoch of the scored weights. validation: classes of the folds. last: none,
-    the last epoch. test: the test classes, which biases the estimate."""
+    """How the epoch of the scored weights is chosen. validation: on the validation classes of the
+    folds. last: the last epoch. test: on the test classes, which biases the estimate."""
     selects_by: str = PRIMARY
     """The validation metric that chooses epochs and trials, e.g. recall_at_1."""
     training: Training
@@ -286,7 +287,7 @@ class Protocol(Strict):
     categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
     """How a reproduction is scored: aggregate, ensemble, complete."""
     complete: Complete = Field(default_factory=Complete)
-    """The networks trained on all classes but the test's."""
+    """Settings of the networks trained on all classes but the test classes."""
     pairs: Annotated[dict[Name, PairList], TABLE_NEUTRAL] = Field(default_factory=dict)
     """Lists of pairs of test images, by name: {LFW: {file: pairs.txt}} for verification_LFW."""
     final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
@@ -294,24 +295,24 @@ class Protocol(Strict):
     described: Annotated[
         dict[str, Description], RESULT_NEUTRAL, WithJsonSchema({"type": "object"})
     ] = Field(default_factory=dict)
-    """Written by a run: titles, units and directions of own metrics."""
+    """Written by a run: titles, units and directions of user-defined metrics."""
     gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
-    """Test images whose nearest neighbours the report shows for each method."""
+    """Number of test images whose nearest neighbours the report shows for each method."""
     published: PublishedSetup = Field(default_factory=PublishedSetup)
-    """What the published protocol used; only compared, in the report."""
+    """Settings of the published protocol; only compared in the report."""
 
     @field_validator("categories")
     @classmethod
-    def _distinct(cls, value: list[str]) -> list[str]:
+    def _check_categories(cls, value: list[str]) -> list[str]:
         if len(set(value)) != len(value):
             raise ValueError("each category may be listed once")
         return value
 
-    _selects = field_validator("selects_by")(check_selects)
+    _check_selects_by = field_validator("selects_by")(check_selects)
 
     @field_validator("final_metrics")
     @classmethod
-    def _known_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
+    def _check_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for name in value:
             check_name(name)
             listed = metric_of(name).pairs
@@ -319,13 +320,13 @@ class Protocol(Strict):
                 raise ValueError(
                     f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
                 )
-        twice = sorted({name for name in value if value.count(name) > 1})
-        if twice:
-            raise ValueError(f"{twice[0]!r} is listed twice; list each metric once")
+        repeated = sorted({name for name in value if value.count(name) > 1})
+        if repeated:
+            raise ValueError(f"{repeated[0]!r} is listed twice; list each metric once")
         return value
 
     @model_validator(mode="after")
-    def _only_complete(self) -> Self:
+    def _check_selects_on(self) -> Self:
         if self.selects_on != "validation" and self.categories != ["complete"]:
             raise ValueError(
                 f"selects_on: {self.selects_on} has no validation classes, so there are no folds "
@@ -334,7 +335,7 @@ class Protocol(Strict):
         return self
 
     @model_validator(mode="after")
-    def _searches(self) -> Self:
+    def _check_search(self) -> Self:
         if self.selects_on != "validation" and self.selects_by != PRIMARY:
             raise ValueError(
                 f"selects_by: {self.selects_by} is about validation classes, but selects_on: "
@@ -362,14 +363,14 @@ class Protocol(Strict):
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages that every method goes through, in their order.
+        """The stages of every method, in order.
 
-        Reproductions are trained where a category of theirs is wanted; else the number of epochs
-        of the final stage comes from the search.
+        Reproductions are trained if one of their categories is scored; otherwise the number of
+        epochs of the final stage comes from the search.
         """
-        wanted = {
+        included = {
             Stage.SEARCH: self.selects_on == "validation",
             Stage.REPRODUCTIONS: self.categories != ["complete"],
             Stage.FINAL: "complete" in self.categories,
         }
-        return tuple(stage for stage, is_wanted in wanted.items() if is_wanted)
+        return tuple(stage for stage, is_included in included.items() if is_included)

@@ -1,4 +1,4 @@
-"""What a paper printed for the table that an experiment repeats; only shown."""
+"""The published numbers of a table that an experiment repeats; they are only shown."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from reality_check.config.values import Strict, is_number
 
 def _parse_figure(value: Any) -> Any:
     """Parse a number or ``[value, spread]``."""
-    given = value if isinstance(value, list | tuple) else [value]
-    if not 1 <= len(given) <= 2 or not all(map(is_number, given)):
+    numbers = value if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(numbers) <= 2 or not all(map(is_number, numbers)):
         raise ValueError(f"a published figure is a number or [value, spread], got {value!r}")
-    return tuple(float(number) for number in given)
+    return tuple(float(number) for number in numbers)
 
 
 #: Value and, where it was published, spread; in percent where the metric is a fraction.
@@ -46,9 +46,9 @@ PAPERS = {
 
 
 class PublishedResults(Strict):
-    """The published figures of one table, and what is known to be wrong or different about it.
+    """The published figures of one table, with known errors and differences.
 
-    Nothing of it changes what is computed.
+    They do not affect what is computed.
     """
 
     paper: str
@@ -56,11 +56,11 @@ class PublishedResults(Strict):
     item: str
     """The table or figure."""
     spread: str = ""
-    """What the second number of a figure is."""
+    """Meaning of the second number of a figure."""
     notes: list[str] = Field(default_factory=list)
-    """Errata, and how unclear places were read."""
+    """Errata, and how unclear passages were interpreted."""
     gaps: list[str] = Field(default_factory=list)
-    """How this experiment differs from the paper because it cannot do the same."""
+    """Differences of this experiment from the paper that cannot be avoided."""
     results: dict[str, dict[str, dict[str, Figure]]] = Field(default_factory=dict)
     """Figures by category, method and metric: a number or [value, spread], in percent
     (separability: a ratio)."""
@@ -74,7 +74,7 @@ class PublishedResults(Strict):
 
     @field_validator("results")
     @classmethod
-    def _known(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    def _check_results(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         categories = ("aggregate", "ensemble", "complete")
         wrong = [name for name in value if name not in categories]
         if wrong:
@@ -89,6 +89,6 @@ class PublishedResults(Strict):
         return value
 
     def methods(self) -> list[str]:
-        """Return the names of all methods with a figure, in their order."""
+        """Return the names of all methods with a figure, in order and without duplicates."""
         named = (name for methods in self.results.values() for name in methods)
         return list(dict.fromkeys(named))

@@ -1,4 +1,4 @@
-"""What a report shows beyond what every report shows."""
+"""Optional content of a report."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from reality_check.config.values import Strict
 
 
 class Report(Strict):
-    """What a report shows beyond what every report shows; no result depends on it."""
+    """Optional content of a report; no result depends on it."""
 
     columns: list[str] = Field(default_factory=list)
-    """Your own columns of the tables of methods: functions of what was recorded of a method, by
-    import path (my_report.latency), or names that installed packages add."""
+    """Additional columns of the tables of methods: import paths of functions of the records of a
+    method (my_report.latency), or names that installed packages add."""
 
     @field_validator("columns")
     @classmethod
-    def _different(cls, names: list[str]) -> list[str]:
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"the column {twice[0]!r} is named twice; name it once")
+    def _check_distinct(cls, names: list[str]) -> list[str]:
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"the column {repeated[0]!r} is named twice; name it once")
         return names

@@ -1,4 +1,4 @@
-"""The typed form of an experiment: what the YAML may say, with types, ranges and defaults.
+"""The typed form of an experiment: the keys of its YAML, with types, ranges and defaults.
 
 Unknown keys are errors.
 """
@@ -53,22 +53,22 @@ class Experiment(Strict):
     claims: list[Claim] = Field(default_factory=list)
     """What the experiment should show, written down before it runs; decided by tests."""
     published_results: Annotated[PublishedResults | None, RESULT_NEUTRAL] = None
-    """Figures that a paper printed, shown next to the measured ones."""
+    """Numbers that a paper printed, shown next to the measured ones."""
     variant: str | None = None
-    """Which of the file's `variants` is taken."""
+    """Name of the one of the file's `variants` to use."""
     seed: Annotated[int, Field(ge=0), TABLE_NEUTRAL] = 0
-    """Every random choice derives from it."""
+    """Seed from which all random choices are derived."""
     device: Annotated[str, RESULT_NEUTRAL] = "auto"
     """auto, cpu, mps, cuda or cuda:N. auto takes a GPU where there is one."""
     storage: Annotated[str | None, TABLE_NEUTRAL] = None
-    """Database of the searches: postgresql+psycopg://USER@HOST/NAME, where several machines work.
-    By default studies.db in the output folder."""
+    """Database of the searches, such as postgresql+psycopg://USER@HOST/NAME if several machines
+    work. By default studies.db in the output folder."""
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
-    """What one worker's job asks of a SLURM cluster."""
+    """What one worker's job requests from a SLURM cluster."""
     report: Annotated[Report, RESULT_NEUTRAL] = Field(default_factory=Report)
-    """What the report shows beyond what every report shows."""
+    """Optional content of the report."""
     studies: Annotated[str | None, RESULT_NEUTRAL] = None
-    """Written by a run: what begins the names of its studies in a shared storage."""
+    """Written by a run: prefix of the names of its studies in a shared storage."""
     code: Annotated[dict[str, str], MayDiffer("runs", ("data set from",))] = Field(
         default_factory=dict
     )
@@ -76,7 +76,7 @@ class Experiment(Strict):
 
     @field_validator("device")
     @classmethod
-    def _device(cls, value: str) -> str:
+    def _check_device(cls, value: str) -> str:
         if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", value):
             raise ValueError(f"device must be auto, cpu, mps, cuda or cuda:N, got {value!r}")
         return value
@@ -90,9 +90,9 @@ class Experiment(Strict):
                 f"a method cannot be named {reserved[0]!r}: the output folder, or Windows, keeps "
                 "that name for itself; give it another name"
             )
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two methods are named {twice[0]!r}; give one another name")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"two methods are named {repeated[0]!r}; give one another name")
         checks: list[Callable[[], None]] = [
             *(
                 partial(check, method)
@@ -109,11 +109,11 @@ class Experiment(Strict):
         return self
 
     def _check_batch(self, method: Method) -> None:
-        batch, each = self.training_of(method).batch_size, method.samples_per_class
-        if each is not None and (batch % each or each > batch):
+        batch_size, per_class = self.training_of(method).batch_size, method.samples_per_class
+        if per_class is not None and (batch_size % per_class or per_class > batch_size):
             raise ValueError(
-                f"method {method.name!r}: samples_per_class={each} does not divide "
-                f"batch_size={batch}; choose a divisor of {batch}"
+                f"method {method.name!r}: samples_per_class={per_class} does not divide "
+                f"batch_size={batch_size}; choose a divisor of {batch_size}"
             )
 
     def _check_trials(self, method: Method) -> None:
@@ -125,34 +125,34 @@ class Experiment(Strict):
             )
 
     def _check_starts(self) -> None:
-        """A search may begin with another method's winner, but not with its own."""
+        """Check that searches start from other methods' winners, and do not wait for each other."""
         for method in self.methods:
-            given = [key for key in ("starts_from", "warm_start") if getattr(method, key)]
-            if len(given) > 1:
+            start_keys = [key for key in ("starts_from", "warm_start") if getattr(method, key)]
+            if len(start_keys) > 1:
                 raise ValueError(
                     f"method {method.name!r} has starts_from and warm_start, but a search has one "
                     "first trial; leave one out"
                 )
-            if given and self.protocol.search.budget is not None:
+            if start_keys and self.protocol.search.budget is not None:
                 raise ValueError(
-                    f"method {method.name!r} has {given[0]}, but protocol.search.budget needs "
-                    f"trials that are all drawn at random; remove {given[0]}, or write "
+                    f"method {method.name!r} has {start_keys[0]}, but protocol.search.budget needs "
+                    f"trials that are all drawn at random; remove {start_keys[0]}, or write "
                     "protocol.search.budget: null"
                 )
-        starts = {m.name: m.starts_from.method for m in self.methods if m.starts_from}
-        for name, first in starts.items():
-            if first not in {method.name for method in self.methods}:
+        start_methods = {m.name: m.starts_from.method for m in self.methods if m.starts_from}
+        for name, start_method in start_methods.items():
+            if start_method not in {method.name for method in self.methods}:
                 known = [method.name for method in self.methods if method.name != name]
                 raise ValueError(
-                    f"method {name!r} starts from {first!r}, which is not one of the "
+                    f"method {name!r} starts from {start_method!r}, which is not one of the "
                     f"methods: {', '.join(known)}"
                 )
-            trail = [name]
-            while trail[-1] in starts:
-                trail.append(starts[trail[-1]])
-                if trail[-1] in trail[:-1]:
+            chain = [name]
+            while chain[-1] in start_methods:
+                chain.append(start_methods[chain[-1]])
+                if chain[-1] in chain[:-1]:
                     raise ValueError(
-                        f"the searches wait for each other ({' -> '.join(trail)}); remove one "
+                        f"the searches wait for each other ({' -> '.join(chain)}); remove one "
                         "starts_from"
                     )
 
@@ -174,31 +174,31 @@ class Experiment(Strict):
             raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
 
     def _check_phases(self) -> None:
-        """Every change of a loss must happen before the last epoch that may be selected."""
+        """Check that every change of a loss happens before the last epoch that may be selected."""
         for method in self.methods:
-            training, two = self.training_of(method), self.two_phases(method)
-            if two and training.max_epochs < 2:
+            training, two_phases = self.training_of(method), self.two_phases(method)
+            if two_phases and training.max_epochs < 2:
                 raise ValueError(
                     f"method {method.name!r} has a second phase, so its training needs two epochs "
                     f"at least, but max_epochs={training.max_epochs}; write "
                     "protocol.training.max_epochs: 2 or more"
                 )
-            most = training.selects_among(two)
+            last = training.selects_among(two_phases)
             for name, schedule in method.schedules.items():
-                if schedule.length >= most:
+                if schedule.length >= last:
                     raise ValueError(
                         f"method {method.name!r}: the schedule of {name} changes it after epoch "
-                        f"{schedule.length:g}, but at most {most} are trained before the best of "
+                        f"{schedule.length:g}, but at most {last} are trained before the best of "
                         "them is selected; write a shorter one (epochs: null is as long as the "
                         "training), or more max_epochs"
                     )
 
     def _check_claims(self) -> None:
-        """Claims must be about what is measured; each has a name of its own."""
+        """Check that claims have different names and are about what is measured."""
         names = [claim.name for claim in self.claims]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two claims are named {twice[0]!r}; give one another name")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"two claims are named {repeated[0]!r}; give one another name")
         known: dict[str, list[str]] = {
             "method": [method.name for method in self.methods],
             "category": list(self.protocol.categories),
@@ -207,23 +207,23 @@ class Experiment(Strict):
         for claim in self.claims:
             for measured in itertools.chain.from_iterable(claim.comparisons()):
                 for kind, allowed in known.items():
-                    given = getattr(measured, kind)
-                    if given not in allowed:
+                    value = getattr(measured, kind)
+                    if value not in allowed:
                         raise ValueError(
-                            f"claim {claim.name!r}: this experiment has no {kind} {given!r}."
-                            f"{nearest(given, allowed)} Write one of {', '.join(allowed)}"
+                            f"claim {claim.name!r}: this experiment has no {kind} {value!r}."
+                            f"{nearest(value, allowed)} Write one of {', '.join(allowed)}"
                         )
 
     def _check_fixed(self) -> None:
-        """Without a search, every value must be fixed."""
+        """Check that every value is fixed if there is no search."""
         if self.protocol.selects_on == "validation":
             return
         for method in self.methods:
             rates = {}
             for part in ("trunk", "embedder", "loss"):
-                own = getattr(method.learning_rates, part)
-                shared = getattr(self.training_of(method).optimizers, part).lr
-                rates[part] = shared if own is None else own
+                own_rate = getattr(method.learning_rates, part)
+                shared_rate = getattr(self.training_of(method).optimizers, part).lr
+                rates[part] = shared_rate if own_rate is None else own_rate
             rates |= method.learning_rates.loss_parts
             tunable = {"arguments": method.arguments, "miner": method.miner}
             tunable |= {"learning_rates": rates, "phase2": dict(method.phase2 or {})}
@@ -238,8 +238,8 @@ class Experiment(Strict):
 
     def trained(self) -> Experiment:
         """Return the experiment without the methods whose results come from packs."""
-        own = [method for method in self.methods if method.packed is None]
-        return self.model_copy(update={"methods": own})
+        trained = [method for method in self.methods if method.packed is None]
+        return self.model_copy(update={"methods": trained})
 
     def method(self, name: str) -> Method:
         """Return the method of that name."""
@@ -264,7 +264,7 @@ class Experiment(Strict):
     def trials_of(self, method: Method) -> int:
         """Return the number of trials of each of a method's searches.
 
-        Where they are counted by its parameters, they are known once
+        If it depends on the number of searched parameters, it is known only after
         :func:`reality_check.training.preflight.with_trials` has counted these.
         """
         return method.trials or self.protocol.search.trials

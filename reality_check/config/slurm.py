@@ -1,4 +1,4 @@
-"""What an experiment's YAML may say of a SLURM cluster: the block ``slurm:``."""
+"""The keys of an experiment's block ``slurm:``, for a SLURM cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from reality_check.config.values import Strict
 
 
 class Slurm(Strict):
-    """What one worker's job asks of the cluster. It may change between two runs.
+    """What one worker's job requests from the cluster. It may change between two runs.
 
-    Keys that are left out are not asked for, so the cluster's own defaults hold.
+    Keys that are left out are not requested, so the cluster's defaults apply.
     """
 
     partition: str | None = None
-    """Where jobs are queued."""
+    """Partition in which jobs are queued."""
     hours: Annotated[float, Field(gt=0)] = 24.0
     """Time limit of a job; a worker that reaches it is requeued."""
     notice_seconds: Annotated[int, Field(ge=5)] = 120
@@ -31,11 +31,11 @@ class Slurm(Strict):
     memory: str | None = None
     """Memory of a job, as SLURM writes it: 16G."""
     account: str | None = None
-    """Who is charged."""
+    """Account that is charged."""
     qos: str | None = None
     """Quality of service."""
     setup: list[str] = Field(default_factory=list)
-    """Shell lines before the worker starts, such as module load cuda."""
+    """Shell commands that run before the worker starts, such as module load cuda."""
     extra: dict[str, str | int | bool] = Field(default_factory=dict)
     """Other options of sbatch, without the leading dashes."""
 
@@ -46,24 +46,24 @@ class Slurm(Strict):
 
     @field_validator("memory", mode="before")
     @classmethod
-    def _memory(cls, value: object) -> object:
+    def _check_memory(cls, value: object) -> object:
         if value is not None and not re.fullmatch(r"[1-9]\d*[KMGT]", str(value)):
             raise ValueError(f"memory must be a number with its unit, such as 16G, got {value!r}")
         return value
 
     @field_validator("extra")
     @classmethod
-    def _extra(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
-        dashes = next((key for key in value if key.startswith("-")), None)
-        if dashes is not None:
-            raise ValueError(f"write {dashes.lstrip('-')!r} without the dashes of {dashes!r}")
-        taken = sorted({"array", "output", "error", "signal", "time", "mem"} & set(value))
-        if taken:
-            raise ValueError(f"extra cannot set {taken[0]!r}: the launcher itself does")
+    def _check_extra(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        dashed = next((key for key in value if key.startswith("-")), None)
+        if dashed is not None:
+            raise ValueError(f"write {dashed.lstrip('-')!r} without the dashes of {dashed!r}")
+        reserved = sorted({"array", "output", "error", "signal", "time", "mem"} & set(value))
+        if reserved:
+            raise ValueError(f"extra cannot set {reserved[0]!r}: the launcher itself does")
         return value
 
     @model_validator(mode="after")
-    def _notice(self) -> Self:
+    def _check_notice(self) -> Self:
         if self.notice_seconds >= self.minutes * 60:
             raise ValueError(
                 f"notice_seconds={self.notice_seconds} must be less than the time limit of "

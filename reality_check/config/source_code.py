@@ -1,7 +1,7 @@
-"""The user's own code: what a result depends on in it, and copies of it that outlive the folder.
+"""The user's own code: fingerprints of it, and copies of it in output folders.
 
-A module is the user's own unless it belongs to Python, to this package, or to an installed one;
-that of an editable install is.
+A module is the user's own unless it belongs to Python, to this package, or to an installed package;
+modules of editable installs are the user's own.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 @contextlib.contextmanager
 def sources_of(out_dir: Path) -> Iterator[None]:
-    """Import modules from the copies in an output folder, where it has some, before all others.
+    """Import modules from the copies in an output folder before all others, within the context.
 
-    Modules of the same names that are imported already are set aside meanwhile.
+    Modules of the same names that are already imported are restored at the end.
     """
     folder = own_path(out_dir, SOURCES).resolve()
     names = {entry.stem for entry in folder.iterdir()} if folder.is_dir() else set()
-    aside = _forget(names)
+    replaced = _forget(names)
     sys.path.insert(0, str(folder))
     try:
         yield
@@ -47,7 +47,7 @@ def sources_of(out_dir: Path) -> Iterator[None]:
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
         _forget(names)
-        sys.modules.update(aside)
+        sys.modules.update(replaced)
 
 
 def _forget(names: set[str]) -> dict[str, ModuleType]:
@@ -57,19 +57,19 @@ def _forget(names: set[str]) -> dict[str, ModuleType]:
     return {module: sys.modules.pop(module) for module in removed}
 
 
-_used = contextlib.ExitStack()
-atexit.register(_used.close)
+_used_sources = contextlib.ExitStack()
+atexit.register(_used_sources.close)
 
 
 def use_sources(out_dir: Path | None) -> None:
     """Import from a folder's copies until the next call, as :func:`sources_of` does."""
-    _used.close()
+    _used_sources.close()
     if out_dir is not None:
-        _used.enter_context(sources_of(out_dir))
+        _used_sources.enter_context(sources_of(out_dir))
 
 
 def copy_sources(modules: set[str], out_dir: Path) -> None:
-    """Copy own modules, and those that they import, so that they can be imported from there."""
+    """Copy own modules, and the own modules that they import, into an output folder."""
     for module in sorted(modules):
         for name, file in own_files(module).items():
             parts = name.split(".")
@@ -81,16 +81,16 @@ def copy_sources(modules: set[str], out_dir: Path) -> None:
 
 
 def fingerprint(module: str) -> str | None:
-    """Return what a result depends on in the code of an imported module.
+    """Return a fingerprint of the code of an imported module.
 
     Returns:
-        Of an own module a SHA-256 of its file and of those of the own modules that it imports; of
-        an installed package its name, version and, unless it comes from an index, its address;
-        ``None`` where there is neither.
+        For an own module a SHA-256 of its file and of the files of the own modules that it imports;
+        for an installed package its name, version and, unless it comes from an index, its address;
+        ``None`` for anything else.
     """
     files = own_files(module)
     if not files:
-        return _installed(module.partition(".")[0])
+        return _installed_package(module.partition(".")[0])
     digest = hashlib.sha256()
     for name, file in sorted(files.items()):
         digest.update(f"{name}\0{file.stat().st_size}\0".encode() + file.read_bytes())
@@ -100,8 +100,8 @@ def fingerprint(module: str) -> str | None:
 def own_files(module: str) -> dict[str, Path]:
     """Return the files of an own module and of the own modules that it imports, by name.
 
-    All lie in the folder of the module; libraries elsewhere are not read. Empty if the module is
-    not the user's own.
+    Only modules in the folder of the module count, not libraries elsewhere. The result is empty if
+    the module is not the user's own.
     """
     root = _own_root(module.partition(".")[0])
     files: dict[str, Path] = {}
@@ -129,15 +129,16 @@ def _own_root(top: str) -> Path | None:
     if spec is None or not (spec.submodule_search_locations or spec.has_location):
         return None
     root = Path([*(spec.submodule_search_locations or ()), spec.origin][0] or "").resolve().parent
-    beside = any(root.glob("*.dist-info")) and _distribution(top) is not None
-    return None if beside or _INSTALLED & {*root.parts} else root
+    is_installed = any(root.glob("*.dist-info")) and _distribution(top) is not None
+    return None if is_installed or _INSTALLED & {*root.parts} else root
 
 
 def _imports(module: str, file: Path) -> Iterator[str]:
-    """Yield the modules that a module may import; some may be names in modules instead."""
+    """Yield the modules that a module may import; some may be names within modules instead."""
     try:
         tree = ast.parse(file.read_bytes() if file.suffix == ".py" else b"")
-    except SyntaxError:  # of one that is imported only where something else is missing
+    except SyntaxError:
+        # Such a module can only be a fallback that is imported if another one is missing.
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -149,7 +150,7 @@ def _imports(module: str, file: Path) -> Iterator[str]:
             yield from (source, *(f"{source}.{alias.name}" for alias in node.names))
 
 
-def _installed(top: str) -> str | None:
+def _installed_package(top: str) -> str | None:
     """Return name and version of the package that a top-level module is installed with."""
     if top in _OURS:
         return f"pml-extensions {__version__}"
@@ -159,16 +160,16 @@ def _installed(top: str) -> str | None:
     origin = json.loads(package.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id", "")
     address = f" ({origin['url']}{f'@{commit}' if commit else ''})" if origin else ""
-    # CPU and GPU have the same code.
+    # Without a local version such as +cu121: the code for CPU and GPU is the same.
     return f"{package.metadata['Name']} {package.version.partition('+')[0]}{address}"
 
 
 def _distribution(top: str) -> Distribution | None:
-    names = _tops(tuple(sys.path)).get(top)
+    names = _distribution_names(tuple(sys.path)).get(top)
     return distribution(names[0]) if names else None
 
 
 @functools.lru_cache(maxsize=4)
-def _tops(path: tuple[str, ...]) -> dict[str, list[str]]:
-    """Return the distributions of each top-level module on a ``sys.path``; cached."""
+def _distribution_names(path: tuple[str, ...]) -> dict[str, list[str]]:
+    """Return the names of the distributions of each top-level module on a ``sys.path``; cached."""
     return {top: list(names) for top, names in packages_distributions().items()}

@@ -1,4 +1,4 @@
-"""What a protocol's YAML may say of a training: optimisers, augmentation, durations."""
+"""The keys of ``training`` in a protocol's YAML: optimisers, augmentation, durations."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from reality_check.config.types import (
 from reality_check.config.values import Strict
 from reality_check.utils.errors import UsageError
 
-#: Part of ``max_epochs`` that is kept for a second phase whose length is not given.
-_SECOND_PHASE = 0.25
-#: Known without importing torch.
-_USUAL = ("SGD", "Adam", "AdamW", "RMSprop")
+#: Fraction of ``max_epochs`` for a second phase whose length is not set.
+_SECOND_PHASE_SHARE = 0.25
+#: Optimisers that are known without importing torch.
+_COMMON_OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 
 
 class Optimizer(Strict):
@@ -41,8 +41,8 @@ class Optimizer(Strict):
 
     @field_validator("name")
     @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in _USUAL and "." not in value:
+    def _check_name(cls, value: str) -> str:
+        if value not in _COMMON_OPTIMIZERS and "." not in value:
             try:
                 find_class(value, "optimizer")  # imports torch
             except UsageError as error:
@@ -51,14 +51,14 @@ class Optimizer(Strict):
 
     @field_validator("lr")
     @classmethod
-    def _lr(cls, value: Any) -> Any:
+    def _check_lr(cls, value: Any) -> Any:
         if value is None:
             raise ValueError("a learning rate is needed here")
         return check_learning_rate(value)
 
     @field_validator("arguments")
     @classmethod
-    def _others(cls, value: dict[str, Any]) -> dict[str, Any]:
+    def _check_arguments(cls, value: dict[str, Any]) -> dict[str, Any]:
         for key in ("params", "lr", "weight_decay"):
             if key in value:
                 raise ValueError(
@@ -80,7 +80,7 @@ class Optimizers(Strict):
 
 
 #: Keys of an augmentation that are for vectors; all others are for images.
-_OF_VECTORS = ("noise", "dropout")
+_VECTOR_KEYS = ("noise", "dropout")
 
 
 class Augment(Strict):
@@ -107,19 +107,19 @@ class Augment(Strict):
     random_crop: bool = False
     """Whether the crop is at a random position instead of the centre."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """b draws the brightness factor from [1 - b, 1 + b]."""
+    """For b, the brightness factor is drawn from [1 - b, 1 + b]."""
     contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """As brightness, for blending with the mean grey."""
+    """Like brightness, for blending with the mean grey."""
     saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
-    """As brightness, for blending with the grey image."""
+    """Like brightness, for blending with the grey image."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Largest rotation of the hue, in full circles."""
     grayscale: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Probability of turning a colour image grey."""
     crop_size: PositiveInt | None = None
-    """Side of what enters the trunk, in pixels; null keeps the image's size."""
+    """Side of the images that enter the trunk, in pixels; null keeps their size."""
     resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
-    """Before the crop: the short side, or [height, width], in pixels."""
+    """Size before the crop: the short side, or [height, width], in pixels."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     """Interpolation of resizing and of crops."""
     noise: Annotated[float, Field(ge=0)] = 0.0
@@ -129,25 +129,25 @@ class Augment(Strict):
 
     def of_images(self) -> dict[str, Any]:
         """Return the options that apply to images."""
-        return self.model_dump(exclude=set(_OF_VECTORS))
+        return self.model_dump(exclude=set(_VECTOR_KEYS))
 
     def of_vectors(self) -> dict[str, Any]:
         """Return the options that apply to vectors and other float tensors."""
-        return self.model_dump(include=set(_OF_VECTORS))
+        return self.model_dump(include=set(_VECTOR_KEYS))
 
     @field_validator("scale", "resized_crop_scale", "resized_crop_ratio")
     @classmethod
-    def _pair(
+    def _check_pair(
         cls, pair: tuple[float, float] | None, info: ValidationInfo
     ) -> tuple[float, float] | None:
-        most = 1 if info.field_name == "resized_crop_scale" else math.inf
-        if pair is not None and not (0 < pair[0] <= pair[1] <= most and math.isfinite(pair[1])):
-            limit = "" if math.isinf(most) else f" <= {most}"
+        upper = 1 if info.field_name == "resized_crop_scale" else math.inf
+        if pair is not None and not (0 < pair[0] <= pair[1] <= upper and math.isfinite(pair[1])):
+            limit = "" if math.isinf(upper) else f" <= {upper}"
             raise ValueError(f"must be [low, high] with 0 < low <= high{limit}, got {list(pair)}")
         return pair
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combination(self) -> Self:
         if self.random_crop and self.resized_crop_scale is not None:
             raise ValueError("random_crop and resized_crop_scale exclude each other; leave one out")
         if self.random_crop and self.crop_size is None:
@@ -156,14 +156,14 @@ class Augment(Strict):
             raise ValueError("interpolation: bicubic does not go with rotation or shear")
         if self.resize is not None and self.crop_size is None:
             raise ValueError("resize needs crop_size, the side of the crop in pixels")
-        least = min(self.resize) if isinstance(self.resize, tuple) else self.resize
-        if least is not None and self.crop_size is not None and least < self.crop_size:
-            raise ValueError(f"resize ({least}) must be at least crop_size ({self.crop_size})")
+        short_side = min(self.resize) if isinstance(self.resize, tuple) else self.resize
+        if short_side is not None and self.crop_size is not None and short_side < self.crop_size:
+            raise ValueError(f"resize ({short_side}) must be at least crop_size ({self.crop_size})")
         return self
 
 
-#: Keys of a schedule that belong to some kinds of it only.
-_OF_KINDS = {
+#: Keys that only some kinds of schedules have, and these kinds.
+_KINDS_OF_KEYS = {
     "at": ("step",),
     "every": ("step",),
     "factor": ("step",),
@@ -173,21 +173,21 @@ _OF_KINDS = {
 
 
 class Schedule(Strict):
-    """How the learning rates of all parts change during a training, by a common factor.
+    """A factor by which the learning rates of all parts change during training.
 
     ``cosine`` and ``polynomial`` fall from 1 to ``end`` at ``max_epochs``, the latter as
-    (1 - share)^power. During the first ``warmup_iterations`` all of it is multiplied by a line from
-    ``warmup_start`` to 1.
+    (1-t)^power for the fraction t of the training. During the first ``warmup_iterations``, the
+    factor is also multiplied by a number that rises linearly from ``warmup_start`` to 1.
     """
 
     kind: Literal["constant", "step", "cosine", "polynomial"] = "constant"
     """constant, step, cosine or polynomial."""
     at: list[PositiveInt] = Field(default_factory=list)
-    """step: the epochs after which the factor multiplies."""
+    """step: the epochs after which the learning rates are multiplied by factor."""
     every: PositiveInt | None = None
-    """step: the number of epochs after which the factor multiplies."""
+    """step: the number of epochs between multiplications by factor."""
     factor: Annotated[float, Field(gt=0)] = 0.1
-    """step: what multiplies the learning rates."""
+    """step: the number by which the learning rates are multiplied."""
     end: Annotated[float, Field(ge=0, le=1)] = 0.0
     """cosine, polynomial: the factor reached at max_epochs."""
     power: Annotated[float, Field(gt=0)] = 1.0
@@ -195,20 +195,20 @@ class Schedule(Strict):
     per: Literal["epoch", "iteration"] = "epoch"
     """Whether cosine and polynomial change each epoch or each iteration."""
     warmup_iterations: Annotated[int, Field(ge=0)] = 0
-    """First iterations, in which the rates rise."""
+    """Number of iterations at the start in which the rates rise."""
     warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The factor that the rise begins with."""
+    """The factor at the start of the rise."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        check_kind(self, _OF_KINDS)
+    def _check_combination(self) -> Self:
+        check_kind(self, _KINDS_OF_KEYS)
         check_steps(self)
         return self
 
 
-def check_kind(schedule: Any, of_kinds: Mapping[str, Sequence[str]]) -> None:
+def check_kind(schedule: Any, kinds_of_keys: Mapping[str, Sequence[str]]) -> None:
     """Raise ``ValueError`` if a schedule has a key that belongs to other kinds."""
-    for key, kinds in of_kinds.items():
+    for key, kinds in kinds_of_keys.items():
         default = type(schedule).model_fields[key].get_default(call_default_factory=True)
         if schedule.kind not in kinds and getattr(schedule, key) != default:
             raise ValueError(
@@ -228,21 +228,21 @@ def check_steps(schedule: Any) -> None:
 
 
 class GpuSettings(Strict):
-    """What makes steps of training on a GPU faster, and changes results by rounding only.
+    """Settings that make training on a GPU faster and change results only by rounding.
 
-    On a CPU it has no effect.
+    They have no effect on a CPU.
     """
 
     cuda_graph: bool | Literal["auto"] = "auto"
-    """auto, true: a step's operations are recorded once and started as one, where that gives what
-    plain steps give; false: never."""
+    """auto, true: the operations of a step are recorded once and launched together, if that gives
+    the results of plain steps; false: never."""
     channels_last: Annotated[bool, BeforeValidator(lambda v: False if v == "auto" else v)] = False
     """Whether convolutions use the channels-last memory layout."""
     compile: bool = False
     """Whether torch.compile compiles the network."""
 
     def described(self) -> str:
-        """Return what is on, as reports name it."""
+        """Return the names of the enabled settings in reports."""
         names = {
             "CUDA graph": self.cuda_graph,
             "channels_last": self.channels_last,
@@ -257,44 +257,45 @@ class Training(Strict):
     batch_size: Annotated[int, Field(ge=2)] = 32
     """Images of a batch."""
     iterations_per_epoch: PositiveInt | Literal["pass"] = 100
-    """Batches of an epoch, or pass: as many whole ones as the training images fill."""
+    """Batches of an epoch; pass: as many complete ones as the training images fill."""
     max_epochs: PositiveInt = 1000
-    """Epochs at most, of all phases."""
+    """Maximum number of epochs, of all phases together."""
     evaluate_every: PositiveInt = 2
     """Epochs between two validations."""
     patience: Annotated[int, Field(ge=0)] | None = 9
-    """Epochs past the best validation that end a phase; null: none ends early."""
+    """Number of epochs without a better validation after which a phase ends; null: no phase ends
+    early."""
     embedding_size: PositiveInt = 128
     """Width of the embedding; an ensemble has one for each fold."""
     freeze_batchnorm: bool | Literal["with_affine"] = True
-    """Keeps the running statistics of the trunk's BatchNorm; with_affine its scales and shifts
-    too."""
+    """Whether to freeze the running statistics of the trunk's BatchNorms; with_affine freezes their
+    scales and shifts, too."""
     freeze_trunk_epochs: Annotated[int, Field(ge=0)] = 0
-    """First epochs that train embedder and loss alone."""
+    """Number of epochs at the start that train only embedder and loss."""
     optimizers: Optimizers
-    """One each for trunk, embedder and loss."""
+    """The optimisers of trunk, embedder and loss."""
     schedule: Schedule = Field(default_factory=Schedule)
     """How the learning rates change."""
     augmentation: Augment = Field(default_factory=Augment)
     """Random changes of a training image."""
     phases: Literal["method", "two"] = "method"
-    """method: a second phase for methods that have one. two: for all."""
+    """method: methods that define a second phase have one. two: all methods have one."""
     second_phase_epochs: PositiveInt | None = None
     """Number of epochs before the end at which a second phase begins, from the latest weights,
     instead of when patience is exhausted, from the best ones."""
     autocast: Literal["none", "bf16", "fp16"] = "none"
     """Mixed precision of the network; losses compute in float32."""
     tf32: bool = False
-    """Whether float32 on a GPU may be TF32, whose numbers have 10 bits instead of 23."""
+    """Whether float32 products on a GPU may use TF32, with 10 bits of mantissa instead of 23."""
     gpu: Annotated[GpuSettings, RESULT_NEUTRAL] = Field(default_factory=GpuSettings)
-    """What makes steps on a GPU faster: docs/gpu.md."""
+    """Settings for faster training on a GPU: docs/gpu.md."""
     gradient_clip: Annotated[float, Field(gt=0)] | None = None
     """Bounds each component of the network's gradient."""
     gradient_clip_norm: Annotated[float, Field(gt=0)] | None = None
     """Bounds the length of the network's gradient."""
 
     @model_validator(mode="after")
-    def _phases_fit(self) -> Self:
+    def _check_phases(self) -> Self:
         second = self.second_phase_epochs
         if second is None:
             return self
@@ -317,8 +318,8 @@ class Training(Strict):
         return self.iterations_per_epoch
 
     def phase_epochs(self, two_phases: bool) -> tuple[int, int]:
-        """Return the most epochs of the first phase, and the number left for the second."""
-        second = self.second_phase_epochs or max(1, round(self.max_epochs * _SECOND_PHASE))
+        """Return the maximum number of epochs of the first phase, and the rest for the second."""
+        second = self.second_phase_epochs or max(1, round(self.max_epochs * _SECOND_PHASE_SHARE))
         first = max(1, self.max_epochs - second) if two_phases else self.max_epochs
         return first, self.max_epochs - first
 

@@ -25,7 +25,7 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(parse_items), PlainSeriali
 #: Fixed values, none of which is searched.
 Fixed = Annotated[dict[str, Any], BeforeValidator(partial(parse_items, searched=False))]
 _Plain = TypeVar("_Plain")
-#: A value of some type, or a range or choices of such.
+#: A value of some type, or a range or choices of such values.
 Searchable = Annotated[
     _Plain | Range | Choices, BeforeValidator(parse_value), PlainSerializer(dump_value)
 ]
@@ -35,14 +35,14 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class MayDiffer:
-    """Marks a key of the schema whose value may differ, with all below it.
+    """Mark of a key of the schema whose value, with all keys below it, may differ.
 
     Read by :mod:`reality_check.config.neutral_keys`.
 
     Attributes:
-        between: ``runs`` of one experiment, where no result depends on the key; or ``experiments``
-            whose results may stand in one table.
-        keys: of a mapping with free keys, the only ones that may.
+        between: ``"runs"`` of one experiment, if no result depends on the key; or
+            ``"experiments"``, whose results may be in one table even if the key differs.
+        keys: for a mapping with free keys, the only keys that may differ; empty: all.
     """
 
     between: Literal["runs", "experiments"]
@@ -57,19 +57,19 @@ Download = Annotated[
     bool, RESULT_NEUTRAL, Field(description="Whether to fetch what is missing into `path`.")
 ]
 Whole = Annotated[
-    bool, Field(description="Whether the data set must be whole: all its classes and images.")
+    bool, Field(description="Whether the data set must be complete: all its classes and images.")
 ]
-DataName = Annotated[Name, Field(description="What reports call the data set.")]
+DataName = Annotated[Name, Field(description="Name of the data set in reports.")]
 
 
 def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether a key's type is a model; Python 3.10 takes ``list[int]`` for a class."""
+    """Whether a key's type is a model; in Python 3.10 ``list[int]`` is an instance of type."""
     is_class = isinstance(annotation, type) and get_origin(annotation) is None
     return is_class and issubclass(annotation, BaseModel)
 
 
 def check_learning_rate(value: Any) -> Any:
-    """Raise ``ValueError`` for a negative learning rate or factor; 0 freezes the part."""
+    """Return a learning rate or factor, or raise ``ValueError`` if it is negative; 0 freezes."""
     low = min(ends_of(value), default=0)
     if low < 0:
         raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")

@@ -29,16 +29,16 @@ from reality_check.config.yaml_text import Unquoted
 
 #: Keys of a range and of choices, and what users often write instead.
 _KEYS = ("low", "high", "choices")
-_ELSEWHERE = (
+_MISTAKEN_KEYS = (
     "value values val vals choice choises choces chioces options option min max minimum maximum "
     "lo hi lower upper lwo hihg hgih hig"
 )
 
-#: Matches every value of a removed key that changed no result.
+#: Stands for all values of a removed key that affected no result.
 ANY = object()
 
-#: Removed keys by class and name: the default, which files of earlier versions still hold, and the
-#: message for any other value.
+#: Removed keys, by class and name: the default, which files of earlier versions may still have, and
+#: the message for any other value.
 GONE: dict[tuple[str, str], tuple[Any, str]] = {
     ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
     ("GpuSettings", "probe"): (ANY, ""),
@@ -49,7 +49,7 @@ GONE: dict[tuple[str, str], tuple[Any, str]] = {
 
 
 def is_gone(dotted: str, value: Any) -> bool:
-    """Whether a value that an earlier version wrote is the default of a key that is gone."""
+    """Whether the key is gone, and its value, from an earlier version, is the default."""
     last = dotted.rpartition(".")[2]
     return any(
         key == last and (default is ANY or value == default)
@@ -58,7 +58,7 @@ def is_gone(dotted: str, value: Any) -> bool:
 
 
 class Strict(BaseModel):
-    """A model that refuses unknown keys; the text below a key says in editors what it means."""
+    """A model that refuses unknown keys; editors show the docstring below a key."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -71,7 +71,7 @@ class Strict(BaseModel):
         """Return plain data that validates to an equal model.
 
         Args:
-            options: of :meth:`pydantic.BaseModel.model_dump`, such as ``exclude``.
+            options: options of :meth:`pydantic.BaseModel.model_dump`, such as ``exclude``.
         """
         return self.model_dump(mode="json", by_alias=True, **options)
 
@@ -154,7 +154,7 @@ class Choices(Strict):
 
 
 Searched = Range | Choices
-#: How an error about a plain value ends.
+#: End of errors about a plain value.
 _PLAIN = "a number such as 10 or .inf, or text in quotes"
 
 
@@ -165,8 +165,8 @@ def parse_value(value: Any, searched: bool = True) -> Any:
         searched: whether mappings may describe ranges and choices.
 
     Raises:
-        ValueError: a value cannot be kept, a mapping mixes the keys of a range with others, or a
-            range is empty.
+        ValueError: a YAML cannot hold a value, a mapping mixes the keys of a range with others, or
+            a range is empty.
     """
     if isinstance(value, Range | Choices):
         return value
@@ -205,7 +205,7 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
     """Whether a mapping is a range or choices, or was probably meant to be."""
     keys = {str(key).lower() for key in value} - {"log", "int"}
-    return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_ELSEWHERE.split()))
+    return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_MISTAKEN_KEYS.split()))
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
@@ -286,7 +286,7 @@ def ends_of(value: Any) -> list[Any]:
 
 def dump_value(value: Any) -> Any:
     """Return plain data for YAML; the inverse of :func:`parse_value`."""
-    return _replaced(value, "", lambda _, searched: _dumped(searched))
+    return _map_searched(value, "", lambda _, searched: _dumped(searched))
 
 
 def _dumped(value: Searched) -> dict[str, Any]:
@@ -297,23 +297,26 @@ def _dumped(value: Searched) -> dict[str, Any]:
 def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:
     """Return ``(dotted name, range or choices)`` of everything searched below ``value``."""
     searched: list[tuple[str, Searched]] = []
-    _replaced(value, path, lambda *item: searched.append(item))
+    _map_searched(value, path, lambda *found: searched.append(found))
     return searched
 
 
 def fill_in(value: Any, path: str, params: Mapping[str, Any]) -> Any:
     """Replace everything searched below ``value`` by its entry of ``params``."""
-    return _replaced(value, path, lambda name, _: params[name])
+    return _map_searched(value, path, lambda name, _: params[name])
 
 
-def _replaced(value: Any, path: str, by: Callable[[str, Searched], Any]) -> Any:
+def _map_searched(value: Any, path: str, function: Callable[[str, Searched], Any]) -> Any:
+    """Replace everything searched below ``value`` by ``function`` of its path and itself."""
     if isinstance(value, Range | Choices):
-        return by(path, value)
+        return function(path, value)
     if isinstance(value, Mapping):
         return {
-            key: _replaced(item, f"{path}.{key}" if path else str(key), by)
+            key: _map_searched(item, f"{path}.{key}" if path else str(key), function)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_replaced(item, f"{path}.{index}", by) for index, item in enumerate(value)]
+        return [
+            _map_searched(item, f"{path}.{index}", function) for index, item in enumerate(value)
+        ]
     return value

@@ -16,39 +16,41 @@ from yaml.constructor import SafeConstructor
 from reality_check.utils.config_files import is_shipped
 from reality_check.utils.errors import UsageError
 
-#: Far more than any experiment has. Nested aliases multiply: a few lines stand for billions.
+#: Maximum number of values in a file, far more than any experiment has. With nested aliases, a few
+#: lines can stand for billions.
 _MOST_VALUES = 1_000_000
 
 
 _TAG = "tag:yaml.org,2002:"
-#: Kinds of values that are not text, or not plain.
-_ODD = "bool int float timestamp value merge binary omap pairs set"
-#: What is a number or a flag in YAML 1.1 and 1.2 alike.
-_CERTAIN = re.compile(
+#: YAML kinds of values that are not text, or not plain.
+_SPECIAL_KINDS = "bool int float timestamp value merge binary omap pairs set"
+#: Words that are the same number or flag in YAML 1.1 and 1.2.
+_UNAMBIGUOUS = re.compile(
     r"true|false|[-+]?((?!0[0-9]+$)(\.[0-9]+|[0-9]+\.?[0-9]*)(e[-+]?[0-9]+)?|\.inf)|\.nan", re.I
 )
 
 
 class Unquoted(str):
-    """A word that is no text in YAML 1.1 alone: 010 (8), 1_000, 12:30:00, yes, 2020-01-01.
+    """An unquoted word with a special meaning in YAML 1.1 only: 010 (8), 1_000, 12:30:00, yes.
 
-    Where text, a number or a flag is due, it is what it looks like; elsewhere nobody knows.
+    If its key takes text, a number or a flag, it is read as such; elsewhere it is ambiguous.
     """
 
 
-def _word(loader: Any, node: yaml.Node) -> Any:
+def _construct_word(loader: Any, node: yaml.Node) -> Any:
+    """Return the number or flag that a word is, or :class:`Unquoted` if it is ambiguous."""
     text = loader.construct_scalar(node)
-    if not _CERTAIN.fullmatch(text):
+    if not _UNAMBIGUOUS.fullmatch(text):
         return Unquoted(text)
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # not the tag that is written
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # ignoring a tag that is written
     return SafeConstructor.yaml_constructors[tag](loader, node)
 
 
 class _Plain:
-    """A mix-in for loaders: only values that JSON has too, and no key is given twice."""
+    """Mix-in for loaders that accepts only values that JSON has, too, and no key twice."""
 
     yaml_constructors: ClassVar = SafeConstructor.yaml_constructors | {
-        _TAG + kind: _word for kind in _ODD.split()
+        _TAG + kind: _construct_word for kind in _SPECIAL_KINDS.split()
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -63,7 +65,7 @@ class _Plain:
 
 
 class _Loader(_Plain, yaml.SafeLoader):
-    """Safe YAML in which 1e-4 is a number, as in YAML 1.2, and aliases stay within bounds."""
+    """Safe loader that reads 1e-4 as a number, as YAML 1.2 does, and limits aliases."""
 
     def get_single_node(self) -> yaml.Node | None:
         node = super().get_single_node()
@@ -74,14 +76,14 @@ class _Loader(_Plain, yaml.SafeLoader):
 
 
 class _FastLoader(_Plain, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """As :class:`_Loader`, but faster, for shipped files: deep nesting crashes the process."""
+    """Faster loader, only for shipped files, because deep nesting would crash the process."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the texts that :class:`_Loader` would read as numbers, or as others."""
+    """Dumper that quotes texts that :class:`_Loader` would read as numbers or as other texts."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        style = '"' if {*"\x85\u2028\u2029"} & {*data} else None  # line ends, to YAML alone
+        style = '"' if {*"\x85\u2028\u2029"} & {*data} else None  # line ends in YAML only
         return self.represent_scalar(f"{_TAG}str", data, style)
 
 
@@ -139,14 +141,14 @@ def unshared(data: Any, depth: int = 0) -> Any:
     return data
 
 
-def _size(node: yaml.Node, known: dict[int, float]) -> float:
+def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
     """Return the number of values of a node with aliases expanded; infinite for a cycle."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
-        below = node.value if isinstance(node, yaml.CollectionNode) else []
-        parts = itertools.chain(*below) if isinstance(node, yaml.MappingNode) else below
-        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
-    return known[id(node)]
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
+        children = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = itertools.chain(*children) if isinstance(node, yaml.MappingNode) else children
+        sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
+    return sizes[id(node)]
 
 
 @cache
@@ -158,7 +160,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read one YAML mapping safely.
 
     Raises:
-        UsageError: naming the line when it is not YAML, or not a mapping.
+        UsageError: the file cannot be read, is not YAML (the message names the line), or is not a
+            mapping.
     """
     try:
         data = (

@@ -70,8 +70,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "counted":
             for device in ("", "_ON_CPU"):
-                patch.setattr(_ranking, f"_SORTED_ITEMS{device}", 0)
-            patch.setattr(_ranking, "_SORTED_GALLERY_ON_CPU", 0)
+                patch.setattr(_ranking, f"_MAX_SORTED_REFERENCES{device}", 0)
+            patch.setattr(_ranking, "_MAX_SORTED_GALLERY_ON_CPU", 0)
             patch.setattr(_ranking, "_SORTED_SHARE", 0)
             patch.setattr(_ranking, "_LARGEST_COUNTED_CLASS", 1000)
         yield

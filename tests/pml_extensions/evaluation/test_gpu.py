@@ -121,7 +121,7 @@ ways = pytest.mark.parametrize("classes", [4, 300], ids="{} classes".format)
 def test_query_chunks_are_no_larger_than_memory(
     classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_ranking, "_SORTED_ITEMS", 0)
+    monkeypatch.setattr(_ranking, "_MAX_SORTED_REFERENCES", 0)
     x, labels = noisy(1500, classes)
     expected = RetrievalMetrics()(x, labels)
     x, free = x.cuda(), 2**24
@@ -138,7 +138,7 @@ def test_query_chunks_are_no_larger_than_memory(
 def test_where_memory_runs_out_query_chunks_are_smaller(
     classes: int, simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_ranking, "_SORTED_ITEMS", 0)
+    monkeypatch.setattr(_ranking, "_MAX_SORTED_REFERENCES", 0)
     monkeypatch.setattr(_query_chunks, "free_memory", lambda device: 2**34)  # others take it next
     x, labels = noisy(1500, classes)
     expected = RetrievalMetrics()(x, labels)

@@ -28,7 +28,11 @@ RECALL_AT = (1, 2, 5, 40)
 EVERY = (*ALL, *(f"recall_at_{k}" for k in RECALL_AT))
 RAW = RetrievalMetrics(normalize=False)
 GOLDEN = paths.GOLDEN
-SORTED_LIMITS = ("_SORTED_ITEMS", "_SORTED_ITEMS_ON_CPU", "_SORTED_GALLERY_ON_CPU")
+SORTED_LIMITS = (
+    "_MAX_SORTED_REFERENCES",
+    "_MAX_SORTED_REFERENCES_ON_CPU",
+    "_MAX_SORTED_GALLERY_ON_CPU",
+)
 WAYS = ("counted", "counted or sorted", "sorted", "sorted, halved", "by values, as on a GPU")
 
 
@@ -37,7 +41,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run everything in all ways, between which the size of the data otherwise chooses."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "sorted, halved":
-            patch.setattr(_ranking, "_HALVED_SIZE", 0)
+            patch.setattr(_ranking, "_MIN_HALVED_SIZE", 0)
             patch.setattr(_ranking, "_HALVED_SHARE", 0)
         elif request.param != "sorted":
             for limit in SORTED_LIMITS:
@@ -45,11 +49,11 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
             patch.setattr(_ranking, "_SORTED_SHARE", 0)
             patch.setattr(_ranking, "_LARGEST_COUNTED_CLASS", 1000)
         if request.param == "counted or sorted":
-            patch.setattr(_ranking, "_KEPT_PAIRS", 40)
+            patch.setattr(_ranking, "_MAX_KEPT_PAIRS", 40)
         if request.param == "by values, as on a GPU":
             patch.setattr(_ranking, "_is_gpu", lambda device: True)
             patch.setattr(_query_chunks, "free_memory", lambda device: 2**34)
-            patch.setattr(Retrieval, "_counted_classes", _all_classes)
+            patch.setattr(Retrieval, "_use_counting", _all_classes)
         yield request.param
 
 

@@ -49,16 +49,16 @@ def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.Monkey
     x = torch.randint(0, values, (900, 16), generator=generator).float() * 2 + 1 - values
     found = []
     for items, size in itertools.product((0, 8192), (0, 10**6)):
-        monkeypatch.setattr(_ranking, "_SORTED_ITEMS_ON_CPU", items)
+        monkeypatch.setattr(_ranking, "_MAX_SORTED_REFERENCES_ON_CPU", items)
         monkeypatch.setattr(_ranking, "_SORTED_SHARE", 64 if items else 0)
         monkeypatch.setattr(_ranking, "_LARGEST_COUNTED_CLASS", 1000)
-        monkeypatch.setattr(_ranking, "_HALVED_SIZE", size)
+        monkeypatch.setattr(_ranking, "_MIN_HALVED_SIZE", size)
         metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 100))
         found.append(metrics.per_query(x, labels))
     monkeypatch.setattr(_ranking, "_is_gpu", lambda device: True)
     monkeypatch.setattr(_query_chunks, "free_memory", lambda device: 2**34)
     for items in (0, 8192):
-        monkeypatch.setattr(_ranking, "_SORTED_ITEMS", items)
+        monkeypatch.setattr(_ranking, "_MAX_SORTED_REFERENCES", items)
         found.append(metrics.per_query(x, labels))
     for other in found[1:]:
         for name, scores in found[0].items():
@@ -81,7 +81,7 @@ def test_raw_vectors_closer_than_float32_can_tell_are_ranked_as_in_float64(
     hits = labels[distances.sort(dim=1, stable=True).indices[:, :-1]] == labels.unsqueeze(1)
     first = 1 + hits.int().argmax(dim=1).double()
     monkeypatch.setattr(_sorting, "_DOUBTFUL_SHARE", share)
-    monkeypatch.setattr(_ranking, "_HALVED_SIZE", halved_size)
+    monkeypatch.setattr(_ranking, "_MIN_HALVED_SIZE", halved_size)
     monkeypatch.setattr(_ranking, "_HALVED_ROWS", 100)
     metrics = RetrievalMetrics(normalize=False, metrics="r_precision", recall_at=(1, 30, 300))
     found = metrics.per_query(x, labels)

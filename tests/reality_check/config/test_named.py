@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.refusals import refused
 
-from reality_check.cli.embed import _dataset
+from reality_check.cli.embed import _expand_dataset
 from reality_check.cli.starter import write_starter
 from reality_check.config import compose, load_experiment
 from reality_check.config.yaml_text import dump_yaml
@@ -48,7 +48,7 @@ def test_a_folder_or_a_file_is_a_data_set_everywhere(
     assert of_yaml == of_override == based.model_copy(update={"name": expected["name"]})
     assert of_yaml.plain().items() >= expected.items()
     size = {"size": 256} if reader == "image_folder" else {}
-    assert _dataset(form) == {**expected, **size}
+    assert _expand_dataset(form) == {**expected, **size}
     (here / "e.yaml").write_text(dump_yaml({"dataset": form, **REST}))
     monkeypatch.chdir("elsewhere")
     beside = load_experiment(here / "e.yaml").dataset
@@ -57,7 +57,7 @@ def test_a_folder_or_a_file_is_a_data_set_everywhere(
 
 def test_a_known_name_is_not_the_folder_of_that_name() -> None:
     assert compose({"name": "e", "dataset": "glyphs", **REST}).dataset.reader == "glyphs"
-    assert _dataset("glyphs")["reader"] == "glyphs"
+    assert _expand_dataset("glyphs")["reader"] == "glyphs"
     assert compose({"name": "e", "dataset": "./glyphs", **REST}).dataset.reader == "image_folder"
 
 
@@ -74,7 +74,7 @@ def test_what_is_neither_is_one_sentence(form: str, words: list[str]) -> None:
     with refused(*words):
         compose({"name": "e", "dataset": form, **REST})
     with refused(*words):
-        _dataset(form)
+        _expand_dataset(form)
 
 
 def test_a_start_on_features_takes_the_same_forms(here: Path) -> None:
