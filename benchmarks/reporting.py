@@ -28,12 +28,13 @@ import numpy as np
 from reality_check.config.compose import compose
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.evaluation.scoring import Metrics
-from reality_check.launch.prepare import prepare
+from reality_check.launch.check import check
+from reality_check.launch.open_folder import open_folder
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies.plan import StudyState
-from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext, TrialResult
+from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.seeds import derive
 
 #: Evaluations of a training.
@@ -121,10 +122,10 @@ def make(options: argparse.Namespace, out: Path) -> None:
             "device": "cpu",
         }
     )
-    prepared = prepare(experiment, out)
-    recorded = RecordedExperiment(prepared.experiment, out)
-    recorded.set_attribute("data", prepared.describe_data())
-    WorkLoop(recorded, MadeUp(prepared, out)).run()
+    checked = check(experiment)
+    with open_folder(checked, out) as recorded:
+        prepared = PreparedExperiment(recorded.experiment, checked.dataset)
+        WorkLoop(recorded, MadeUp(prepared, out)).run()
 
 
 if __name__ == "__main__":

@@ -51,13 +51,14 @@ import sqlalchemy
 import torch
 from optuna.storages import BaseStorage, JournalStorage
 
-from reality_check.config import Experiment, Method, compose
+from reality_check.config import Experiment, compose
 from reality_check.config.metrics import Stage
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.data import load_dataset
 from reality_check.launch import work_loop as loop_room
 from reality_check.launch import worker as worker_room
-from reality_check.launch.prepare import prepare
+from reality_check.launch.check import check
+from reality_check.launch.open_folder import open_folder
 from reality_check.launch.scorer import Scorer
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
@@ -418,13 +419,11 @@ def work_file(out: Path, number: int) -> Path:
 
 def begin(experiment: Experiment, out: Path) -> None:
     """What ``reality-check run`` does before it starts workers."""
-    prepared = prepare(experiment, out)
-    recorded = RecordedExperiment(prepared.experiment, out)
-    recorded.set_attribute("data", prepared.describe_data())
-    recorded.clear_failures()
-    (out / "logs").mkdir(exist_ok=True)
-    if isinstance(recorded.storage, PatientStorage):
-        recorded.storage.engine.dispose()  # no connection may be shared with the children
+    with open_folder(check(experiment), out) as recorded:
+        recorded.clear_failures()
+        (out / "logs").mkdir(exist_ok=True)
+        if isinstance(recorded.storage, PatientStorage):
+            recorded.storage.engine.dispose()  # no connection may be shared with the children
 
 
 def trial_part(options: argparse.Namespace) -> None:
@@ -468,8 +467,9 @@ def print_start() -> None:
 class Searches(RecordedExperiment):
     """The search alone, so that no worker waits for the end of one but at the very end."""
 
-    def stages_of(self, method: Method) -> tuple[Stage, ...]:
-        return (Stage.SEARCH,)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.plan = tuple(study for study in self.plan if study.key.stage is Stage.SEARCH)
 
 
 class Sleeping(TrialRunner):
@@ -571,7 +571,7 @@ def simulate(
         return Simulation(
             workers=workers,
             wanted=sum(stage.num_trials for stage in stages),
-            attempts=sum(len(stage.trials()) for stage in stages),
+            attempts=sum(len(stage.attempts) for stage in stages),
             wall=max(w.ended for w in work) - min(w.began for w in work),
             server_cpu=server_cpu,
             work=work,

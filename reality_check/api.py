@@ -34,6 +34,7 @@ from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.own_columns import compute_columns
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
+from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import check_same_experiment, load_locked
 from reality_check.studies.recorded_experiment import (
     RecordedExperiment,
@@ -49,9 +50,7 @@ from reality_check.utils.text import nearest
 
 if TYPE_CHECKING:  # not importing PyTorch makes writing a report 2.5 s faster
     from reality_check.evaluation.trained_network import TrainedNetwork
-    from reality_check.launch.local import LocalWorkers
     from reality_check.launch.parallelism import Parallelism
-    from reality_check.launch.slurm import SlurmWorkers
 
 
 def run(
@@ -94,8 +93,10 @@ def run(
         UsageError: the experiment cannot run as it is given.
         WorkFailed: a training raised an exception.
     """
+    from reality_check.launch.check import check
+    from reality_check.launch.open_folder import open_folder
     from reality_check.launch.parallelism import Parallelism
-    from reality_check.launch.prepare import prepared
+    from reality_check.launch.work import work
 
     parallelism = workers if isinstance(workers, Parallelism) else Parallelism(workers)
     parallelism.check(experiment)
@@ -107,58 +108,13 @@ def run(
         watch(recorded)
         tracking(recorded)
 
-    trained_here = parallelism.launcher == "local"
-    with (
-        lent_password(experiment.storage),
-        prepared(experiment, folder, trained_here, log) as ready,
-    ):
-        device = None if trained_here else ready.experiment.device
-        if device == "auto":  # cluster jobs
-            device = "cpu" if ready.experiment.slurm.gpus == 0 else "cuda"
-        recorded = RecordedExperiment(ready.experiment, folder)
-        recorded.set_attribute("data", ready.describe_data(device))
-        recorded.set_attribute("parameters", ready.trained_parameters())
-        recorded.set_attribute("inputs", ready.describe_inputs())
-        if ready.experiment.storage is None:
-            # Only this run uses the folder. In a restarted container it would take minutes to
-            # notice that the workers of the previous container have ended.
-            recorded.release_all(only_started_by_run=True)
-        recorded.clear_failures()
-        if not recorded.is_complete():
-            _work(recorded, parallelism, watch_and_track, log)
-        tracking.finish(recorded)
-        compute_columns(recorded, partial(collect, recorded, importance=False), log)
-        return _write(recorded)
-
-
-def _work(
-    recorded: RecordedExperiment,
-    parallelism: Parallelism,
-    watch: Callable[[RecordedExperiment], None],
-    log: Callable[[str], None],
-) -> None:
-    """Run workers until no work is left."""
-    from reality_check.launch.local import LocalWorkers
-
-    workers: LocalWorkers | SlurmWorkers
-    if parallelism.launcher == "slurm":
-        from reality_check.launch.slurm import SlurmWorkers  # needs submitit
-
-        workers = SlurmWorkers(recorded, parallelism, log)
-    else:
-        workers = LocalWorkers(recorded.out_dir, parallelism)
-    try:
-        read_only = RecordedExperiment(recorded.experiment, recorded.out_dir, only_reads=True)
-        workers.wait(lambda: watch(read_only))
-    except KeyboardInterrupt:
-        workers.stop()
-        if parallelism.launcher == "local":
-            # Another machine cannot see that the workers have stopped. Now it can continue at
-            # once, with the same trials as this machine.
-            recorded.release_lost()
-        raise
-    finally:
-        workers.stop()
+    with lent_password(experiment.storage):
+        checked = check(experiment, parallelism.launcher == "local", read_steps(folder))
+        with open_folder(checked, folder, log) as recorded:
+            work(recorded, parallelism, watch_and_track, log)
+            tracking.finish(recorded)
+            compute_columns(recorded, partial(collect, recorded, importance=False), log)
+            return _write(recorded)
 
 
 def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:

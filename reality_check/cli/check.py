@@ -69,32 +69,27 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     Raises:
         UsageError: the experiment cannot run; the message lists all mistakes.
     """
-    from reality_check.data import load_dataset, split_dataset
+    from reality_check.data import split_dataset
     from reality_check.data.sanity import copies
+    from reality_check.launch.check import check
     from reality_check.launch.cost import estimate_cost
-    from reality_check.launch.prepare import check_experiment, fingerprints
-    from reality_check.registry.packed_methods import check_packed, packs_of
     from reality_check.report.planning import resolution_sentence
     from reality_check.report.treatment import open_schedules
     from reality_check.training.methods import search_space
-    from reality_check.training.preflight import with_trials
     from reality_check.training.prepared_experiment import pick_device
 
-    packs = packs_of(experiment)
-    dataset = load_dataset(experiment.dataset)
-    losses = check_experiment(experiment, dataset)
+    checked = check(experiment)
+    dataset, trained = checked.dataset, checked.experiment.trained()
     print(
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
         f"{dataset.noun}s; fits"
     )
-    trained = with_trials(experiment).trained()
     if copied := copies(dataset, split_dataset(dataset, trained.protocol.split).test):
         print(f"copies: {copied}")
-    check_packed(experiment, fingerprints(trained, dataset), [], packs)
-    for pack in packs:
+    for pack in checked.packs:
         names = ", ".join(method.name for method in pack.experiment.methods)
         print(f"{names}: from the pack {pack.label}, nothing is trained")
-    for method, checked in zip(trained.methods, losses, strict=True):
+    for method, loss in zip(trained.methods, checked.losses, strict=True):
         space = search_space(method, experiment.protocol, experiment.model_of(method))
         searched = ", ".join(space) or "nothing"
         inserted = [
@@ -102,7 +97,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         ]
         filled = f"; filled in for each training: {', '.join(inserted)}" if inserted else ""
         print(f"{method.name} ({method.loss}); searched: {searched}{filled}")
-        print(f"  {_describe_loss(checked)}")
+        print(f"  {_describe_loss(loss)}")
     if sentence := open_schedules(trained):
         print(sentence)
     cost = estimate_cost(trained, dataset, pick_device(experiment.device))

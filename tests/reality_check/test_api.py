@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.prepared import prepare
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
-from reality_check.launch.prepare import prepare
 from reality_check.studies import storage as storages
 from reality_check.studies.output_folder import exclusive, load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
@@ -88,11 +88,11 @@ def test_of_two_first_runs_the_later_one_keeps_the_studies_of_the_other(
     faster: list[Experiment] = []
 
     def be_late(out: Path) -> AbstractContextManager[None]:
-        monkeypatch.setattr("reality_check.launch.prepare.exclusive", exclusive)
+        monkeypatch.setattr("reality_check.launch.open_folder.exclusive", exclusive)
         faster.append(prepare(experiment, out).experiment)
         return exclusive(out)
 
-    monkeypatch.setattr("reality_check.launch.prepare.exclusive", be_late)
+    monkeypatch.setattr("reality_check.launch.open_folder.exclusive", be_late)
     locked = prepare(experiment, begun.out).experiment
     assert locked.studies == faster[0].studies == load_locked(begun.out).studies
 

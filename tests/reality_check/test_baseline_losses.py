@@ -274,7 +274,7 @@ def test_a_class_of_an_unknown_kind_needs_its_module() -> None:
 
 
 def test_the_code_of_classes_within_a_list_counts() -> None:
-    from reality_check.launch.prepare import classes_of
+    from reality_check.launch.check import classes_of
 
     raw = {
         "name": "lists",

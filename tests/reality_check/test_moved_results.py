@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support.command import write_images
 from support.in_process import run_command, visiting
+from support.prepared import prepare
 
 import reality_check as rc
-from reality_check.launch.prepare import prepare
 from reality_check.launch.worker import work
 
 pytestmark = pytest.mark.usefixtures("blank_figures")

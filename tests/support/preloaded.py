@@ -31,7 +31,7 @@ _IMPORTED = [
     "support.preloaded",
     "reality_check.api",
     "reality_check.cli.run_summary",
-    "reality_check.launch.prepare",
+    "reality_check.launch.open_folder",
     "reality_check.launch.local",
     "torch._dynamo",
     # What is imported where it is used: for a storage, clusters, raw input, binary codes.

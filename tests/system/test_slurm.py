@@ -15,11 +15,11 @@ import pytest
 import yaml
 from support.paths import DOCS
 from support.preloaded import Started
+from support.prepared import prepare
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
 
 from reality_check.api import load_results, run
 from reality_check.config import compose
-from reality_check.launch.prepare import prepare
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from support.pace import Pace
 from support.paths import ROOT, SUPPORT
+from support.prepared import prepare
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import Stage
-from reality_check.launch.prepare import prepare
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.plan import StudyState
@@ -176,7 +176,6 @@ def test_workers_killed_and_paused_at_random(
     made, out = experiment(tiny, bare), tmp_path / "out"
     pace = Pace()
     prepared = prepare(made, out)
-    RecordedExperiment(prepared.experiment, out).set_attribute("data", prepared.describe_data())
     (out / "logs").mkdir()
     crew = Crew(out, WORKERS, pace.factor())
     try:

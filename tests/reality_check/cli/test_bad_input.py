@@ -525,8 +525,9 @@ def test_output_folder_with_other_files(folder: Path, capsys: pytest.CaptureFixt
 
 def lock(folder: Path, *overrides: str) -> Path:
     """An output folder as an interrupted run leaves it."""
+    from support.prepared import prepare
+
     from reality_check.config import load_experiment
-    from reality_check.launch.prepare import prepare
 
     prepare(load_experiment("experiment.yaml", overrides), folder / "out")
     return folder / "out"

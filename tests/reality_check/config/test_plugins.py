@@ -20,7 +20,7 @@ from reality_check.config.compose import compose
 from reality_check.config.plugins import GROUPS, plugins
 from reality_check.config.yaml_text import parse_yaml
 from reality_check.data import load_dataset
-from reality_check.launch.prepare import fingerprints
+from reality_check.launch.check import fingerprints
 from reality_check.models import build_trunk
 from reality_check.utils.errors import UsageError
 

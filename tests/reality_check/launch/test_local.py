@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from support.preloaded import popen_worker
+from support.prepared import prepare
 from support.spares import with_popen
 
 from reality_check.api import run
@@ -20,7 +21,6 @@ from reality_check.data.residency import WORKERS_ON_GPU
 from reality_check.launch import local, worker
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
-from reality_check.launch.prepare import prepare
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError, WorkFailed

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import torch
 from support.paths import DOCS
+from support.prepared import prepare
 
 from reality_check.config import load_experiment
 from reality_check.data import residency
 from reality_check.launch import worker
-from reality_check.launch.prepare import prepare
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import lock_experiment
@@ -31,7 +31,6 @@ def begun(tiny: Path, tmp_path: Path) -> Path:
     """The output folder of a run that was stopped before its first trial."""
     prepared = prepare(load_experiment(tiny), tmp_path / "out")
     recorded = RecordedExperiment(prepared.experiment, tmp_path / "out")
-    recorded.set_attribute("data", prepared.describe_data())
     (tmp_path / "out" / "logs").mkdir()
     return tmp_path / "out"
 

@@ -14,10 +14,12 @@ from support.recorded_runs import CODE, OVERRIDES, MadeUpRunner, work
 import reality_check as rc
 from reality_check.api import pack
 from reality_check.config import compose, load_experiment
-from reality_check.launch import prepare
+from reality_check.launch import check as checks
+from reality_check.launch.open_folder import open_folder
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.report.summary import Summary
 from reality_check.report.tables import other_tables
+from reality_check.studies.growth import read_steps
 from reality_check.studies.plan import Step
 from reality_check.utils.errors import UsageError
 
@@ -33,9 +35,10 @@ def loaded(methods: str, *more: str) -> Any:
 
 def run(experiment: Any, out: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUpRunner:
     """What ``reality-check run`` does, with made-up results and without a report."""
-    monkeypatch.setattr(prepare, "fingerprints", lambda experiment, dataset: dict(CODE))
-    with prepare.prepared(experiment, out, trained_here=False) as ready:
-        return work(ready.experiment, out)
+    monkeypatch.setattr(checks, "fingerprints", lambda experiment, dataset: dict(CODE))
+    checked = checks.check(experiment, trained_here=False, steps=read_steps(out))
+    with open_folder(checked, out) as recorded:
+        return work(recorded.experiment, out)
 
 
 def test_only_the_own_method_is_trained(
@@ -87,7 +90,7 @@ def test_nothing_of_a_pack_is_imported(theirs: Path) -> None:
     )
     plain = experiment.plain()
     plain["methods"][0]["loss"] = "nowhere.Loss"
-    named = prepare._named_classes(compose(plain).trained())
+    named = checks.all_classes(compose(plain).trained())
     assert "nowhere.Loss" not in named
 
 

@@ -13,7 +13,7 @@ from support.recorded_runs import experiment as recorded
 from support.recorded_runs import record
 
 from reality_check.config import Experiment, compose
-from reality_check.launch.prepare import _record_growth
+from reality_check.launch.open_folder import _record_growth
 from reality_check.launch.worker import work
 from reality_check.studies.growth import (
     describe_changes,

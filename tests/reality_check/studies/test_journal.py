@@ -8,10 +8,10 @@ from pathlib import Path
 
 import optuna
 import pytest
+from support.prepared import prepare
 
 from reality_check.cli.main import main
 from reality_check.config import load_experiment
-from reality_check.launch.prepare import prepare
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import load_locked

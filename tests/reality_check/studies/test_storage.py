@@ -20,7 +20,7 @@ from support.examples import examples
 from support.paths import TINY
 
 from reality_check.config import load_experiment
-from reality_check.launch.prepare import _resolve_for_folder
+from reality_check.launch.open_folder import _resolve_for_folder
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.patient_storage import PatientStorage

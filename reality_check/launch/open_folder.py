@@ -1,4 +1,4 @@
-"""Checks everything that can be checked before training, and opens the output folder."""
+"""Opens the output folder of an experiment: new, unchanged, grown, or with changed code."""
 
 from __future__ import annotations
 
@@ -7,25 +7,17 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.classes import find_class, named_classes, own_module, source_fingerprint
+from reality_check.config.classes import find_class, own_module
 from reality_check.config.datasets import Dataset, FunctionData, TorchDatasetData
 from reality_check.config.described import description_of
-from reality_check.config.method import Method
-from reality_check.config.metrics import own_metrics
-from reality_check.config.model import Model
-from reality_check.config.plugins import find_plugin
-from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import copy_sources
-from reality_check.data import SampleSet, load_dataset, split_dataset
-from reality_check.models import weights_fingerprint
+from reality_check.launch.check import Checked, all_classes, classes_of, metrics_of_user
 from reality_check.registry.pack import restore
-from reality_check.registry.packed_methods import check_packed, packs_of
-from reality_check.studies.growth import DRAWING, describe_changes, read_steps, record_step
+from reality_check.studies.growth import DRAWING, describe_changes, record_step
 from reality_check.studies.output_folder import (
     changed_code,
     check_same_experiment,
@@ -41,21 +33,10 @@ from reality_check.studies.recorded_experiment import (
     check_version,
     storage_url,
 )
-from reality_check.studies.sampler import check_sampler
 from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker, whole_url
 from reality_check.studies.stored_trial import StoredTrial
-from reality_check.training.preflight import (
-    LossCheck,
-    check_column,
-    check_data,
-    check_loss,
-    check_metrics,
-    check_model,
-    check_starts,
-    with_trials,
-)
-from reality_check.training.prepared_experiment import PreparedExperiment, pick_device
-from reality_check.utils.errors import UsageError, every
+from reality_check.training.prepared_experiment import PreparedExperiment
+from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
 from reality_check.utils.processes import shares_process_ids
 
@@ -65,43 +46,26 @@ _MAX_PATH_BYTES = 350
 _POLL_SECONDS = 1.0
 
 
-def prepare(experiment: Experiment, out_dir: Path) -> PreparedExperiment:
-    """Return the experiment of :func:`prepared`, after releasing the lock of the output folder."""
-    with prepared(experiment, out_dir, trained_here=True) as ready:
-        return ready
-
-
 @contextlib.contextmanager
-def prepared(
-    experiment: Experiment,
-    out_dir: Path,
-    trained_here: bool,
-    log: Callable[[str], None] = lambda text: None,
-) -> Iterator[PreparedExperiment]:
-    """Check everything that can be checked before training, and lock the output folder.
+def open_folder(
+    checked: Checked, out_dir: Path, log: Callable[[str], None] = lambda text: None
+) -> Iterator[RecordedExperiment]:
+    """Lock an output folder, and write into it what it lacks of an experiment.
 
     The lock is released when the context exits.
 
     Args:
-        experiment: the experiment.
+        checked: the experiment.
         out_dir: its output folder.
-        trained_here: whether this machine trains; otherwise it need not have the device.
         log: called with messages about the experiment.
 
     Yields:
-        The experiment with its fingerprints, as in ``experiment.yaml``, and its images.
+        The experiment with its fingerprints, as in ``experiment.yaml``, and its storage.
 
     Raises:
-        UsageError: a check failed; in this case nothing is written.
+        UsageError: the folder belongs to another experiment, or cannot be written.
     """
-    packs = packs_of(experiment)
-    if trained_here:
-        pick_device(experiment.device)
-    dataset = load_dataset(experiment.dataset, verify=True)
-    check_experiment(experiment, dataset)
-    experiment = with_trials(experiment)
-    code = fingerprints(experiment.trained(), dataset)
-    code = check_packed(experiment, code, read_steps(out_dir), packs)
+    experiment, code = checked.experiment, checked.code
     changed_names = [
         name for name, known in experiment.code.items() if code.get(name, known) != known
     ]
@@ -122,11 +86,24 @@ def prepared(
             _record_growth(locked, out_dir, log)
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
-            for pack in packs:
-                restore(pack, out_dir, locked, RecordedExperiment(locked, out_dir).storage)
+            recorded = RecordedExperiment(locked, out_dir)
+            for pack in checked.packs:
+                restore(pack, out_dir, locked, recorded.storage)
+            _record_facts(recorded, checked)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
-        yield PreparedExperiment(locked, dataset)
+        yield recorded
+
+
+def _record_facts(recorded: RecordedExperiment, checked: Checked) -> None:
+    """Store what a report needs to know and cannot read without the data set."""
+    prepared = PreparedExperiment(recorded.experiment, checked.dataset)
+    device = None if checked.trained_here else recorded.experiment.device
+    if device == "auto":  # cluster jobs
+        device = "cpu" if recorded.experiment.slurm.gpus == 0 else "cuda"
+    recorded.set_attribute("data", prepared.describe_data(device))
+    recorded.set_attribute("parameters", prepared.trained_parameters())
+    recorded.set_attribute("inputs", prepared.describe_inputs())
 
 
 def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> None:
@@ -145,47 +122,17 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
         record_step(recorded.experiment, changes, complete_counts, out_dir)
 
 
-def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
-    """Check data, networks, losses and searches, and return the checks of the losses.
-
-    Raises:
-        UsageError: at least one check failed. The message has a line for each of them.
-    """
-    experiment = experiment.trained()
-    checks: list[Callable[[], LossCheck | None]] = [
-        partial(check_data, experiment, dataset),
-        partial(check_model, experiment, dataset),
-        partial(check_starts, experiment),
-        partial(check_metrics, experiment.protocol),
-        partial(check_sampler, experiment.protocol.search),
-        *(partial(check_column, name) for name in experiment.report.columns),
-        *(
-            partial(_check_method_loss, experiment, method, dataset)
-            for method in experiment.methods
-        ),
-    ]
-    return [checked for checked in every(checks) if checked is not None]
-
-
-def _check_method_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:
-    classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
-    checked = check_loss(experiment, method, classes)
-    if checked.problem is not None:
-        raise UsageError(f"method {method.name!r} ({method.loss}): {checked.problem}.")
-    return checked
-
-
 def _resolve_for_folder(
-    experiment: Experiment, code: dict[str, str], out_dir: Path
+    experiment: Experiment, code: Mapping[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
     """Return the experiment as the folder will store it, and the methods that start over."""
     described = {
         name: description_of(find_class(name, "metric"))
-        for name in _own_metrics(experiment.protocol)
+        for name in metrics_of_user(experiment.protocol)
     }
     changes = {
         "protocol": experiment.protocol.model_copy(update={"described": described}),
-        "code": code,
+        "code": dict(code),
         "studies": _studies_prefix(experiment, out_dir),
         "dataset": _with_absolute_paths(experiment.dataset),
         "storage": experiment.storage and whole_url(experiment.storage),
@@ -323,55 +270,9 @@ def _worker_message(worker: Mapping[str, Any] | None) -> str:
     )
 
 
-def classes_of(method: Method) -> dict[str, str]:
-    """Return the kinds of all classes that a method names (loss, miner, arguments), by name."""
-    arguments = {**method.arguments, "miner": method.miner or {}}
-    return {method.loss: "loss", **dict(named_classes(arguments))}
-
-
-def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
-    """Return the fingerprints of the images, the pretrained weights, and the user's classes."""
-    prints, reader = {"dataset": dataset.fingerprint()}, experiment.dataset
-    if isinstance(reader, FunctionData) and "." not in reader.function:
-        plugin = find_plugin("dataset", reader.function)
-        if plugin is not None:
-            prints["data set from"] = plugin.title
-    weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
-    if any(weights):
-        prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
-    for name, kind in _named_classes(experiment).items():
-        # A trunk such as timm:resnet50.a1_in1k is not an import path.
-        source = None if ":" in name else source_fingerprint(name, kind)
-        if source is not None:
-            prints[name] = source
-    return prints
-
-
-def _models(experiment: Experiment) -> list[Model]:
-    return [experiment.model, *map(experiment.model_of, experiment.methods)]
-
-
-def _named_classes(experiment: Experiment) -> dict[str, str]:
-    """Return the kinds of all classes that the experiment names, by name."""
-    named = {model.trunk: "trunk" for model in _models(experiment)}
-    for method in experiment.methods:
-        named.update(classes_of(method))
-    for training in (experiment.protocol.training, *(m.training for m in experiment.methods)):
-        if training is not None:
-            named.update({part.name: "optimizer" for _, part in training.optimizers})
-    protocol = experiment.protocol
-    named.update(dict.fromkeys(_own_metrics(protocol), "metric"))
-    sampler = protocol.search.sampler
-    return named | ({sampler: "sampler"} if "." in sampler else {})
-
-
-def _own_metrics(protocol: Protocol) -> list[str]:
-    return own_metrics([*protocol.final_metrics, protocol.selects_by])
-
-
 def _own_modules(experiment: Experiment) -> set[str]:
     """Return the user's modules that the experiment uses."""
-    names, dataset = [*_named_classes(experiment), *experiment.report.columns], experiment.dataset
+    names, dataset = [*all_classes(experiment), *experiment.report.columns], experiment.dataset
     if isinstance(dataset, FunctionData):
         names.append(dataset.function)
     if isinstance(dataset, TorchDatasetData):
