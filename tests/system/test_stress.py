@@ -175,7 +175,7 @@ def test_workers_killed_and_paused_at_random(
     monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
     made, out = experiment(tiny, bare), tmp_path / "out"
     pace = Pace()
-    prepared = prepare(made, out)
+    prepare(made, out)
     (out / "logs").mkdir()
     crew = Crew(out, WORKERS, pace.factor())
     try:

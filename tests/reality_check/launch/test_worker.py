@@ -29,8 +29,7 @@ from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE
 @pytest.fixture
 def begun(tiny: Path, tmp_path: Path) -> Path:
     """The output folder of a run that was stopped before its first trial."""
-    prepared = prepare(load_experiment(tiny), tmp_path / "out")
-    recorded = RecordedExperiment(prepared.experiment, tmp_path / "out")
+    prepare(load_experiment(tiny), tmp_path / "out")
     (tmp_path / "out" / "logs").mkdir()
     return tmp_path / "out"
 
