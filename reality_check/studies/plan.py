@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -318,8 +317,7 @@ class StudyState:
     @functools.cached_property
     def attempts(self) -> tuple[StoredTrial, ...]:
         """All attempts in the order of their numbers."""
-        made_of = json.loads(json.dumps(self.made_of))  # in the form that the storage returns
-        return mark_superseded(() if self.record is None else self.record.attempts, made_of)
+        return mark_superseded(() if self.record is None else self.record.attempts, self.made_of)
 
     @functools.cached_property
     def complete(self) -> Mapping[int, StoredTrial]:

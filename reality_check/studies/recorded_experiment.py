@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.plan import (
     BASELINES,
-    Drawn,
     States,
     StudyKey,
     StudyRecord,
@@ -25,7 +25,7 @@ from reality_check.studies.plan import (
     make_plan,
 )
 from reality_check.studies.storage import holds_study, open_storage, storage_file
-from reality_check.studies.study import Study, StudyPlan
+from reality_check.studies.study import Study
 from reality_check.studies.trial import read_trial
 from reality_check.utils.environment import split_versions
 from reality_check.utils.errors import UsageError
@@ -86,33 +86,12 @@ class RecordedExperiment:
 
         Beginning a search needs torch, the user's loss, and write access to the storage.
         """
-        planned, drawn = state.planned, state.planned.parameters
-        if planned.key not in self._studies:
-            name = study_name(self.experiment, planned.key.name)
-            if isinstance(drawn, Drawn):
-                plan = StudyPlan(
-                    name,
-                    state.num_trials,
-                    planned.seed,
-                    lambda: self._search_space(planned.key.method),
-                    drawn.sampler,
-                    drawn.startup_trials,
-                    drawn.draw_seed,
-                    first=state.first,
-                    sampler_arguments=drawn.sampler_arguments,
-                    made_of=state.made_of,
-                )
-            else:
-                plan = StudyPlan(
-                    name,
-                    state.num_trials,
-                    planned.seed,
-                    state.space,
-                    fixed=state.given,
-                    made_of=state.made_of,
-                )
-            self._studies[planned.key] = Study(self.storage, plan)
-        return self._studies[planned.key]
+        key = state.planned.key
+        if key not in self._studies:
+            name = study_name(self.experiment, key.name)
+            search_space = functools.partial(self._search_space, key.method)
+            self._studies[key] = Study(self.storage, name, state, search_space)
+        return self._studies[key]
 
     def begun_studies(self) -> Iterator[Study]:
         """Yield the studies that were begun and whose trials can start."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -106,6 +107,7 @@ def mark_superseded(
         trials: the trials.
         made_of: the data that trials depend on now, by trial index; ``None`` if all count.
     """
+    made_of = json.loads(json.dumps(made_of))  # in the form that the storage returns
     return tuple(
         dataclasses.replace(trial, superseded=True) if _is_superseded(trial, made_of) else trial
         for trial in trials

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import logging
 import math
 import random
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
@@ -27,6 +25,7 @@ from optuna.trial import TrialState
 
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
+from reality_check.studies.plan import Drawn, StudyState
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
 from reality_check.studies.storage import holds_study
 from reality_check.studies.stored_trial import StoredTrial, complete_by_index, mark_superseded
@@ -54,61 +53,36 @@ UNSIGNED_GRACE = 60.0
 #: How often a trial is repeated after it has lost its worker.
 MAX_LOST = 3
 
-#: The searched parameters by dotted name, or a function that returns them if that is slow.
-Space = Mapping[str, Searched] | Callable[[], Mapping[str, Searched]]
-
 
 class DuplicateTrial(Exception):
     """An earlier attempt has this trial's index, so this attempt stands down."""
 
 
-@dataclass(frozen=True)
-class StudyPlan:
-    """The trials that a study should have.
+class Study:
+    """A study in a storage: a queue that hands out each trial exactly once.
 
-    Attributes:
-        name: the name of the study in its storage.
-        num_trials: the number of trials.
-        seed: the seed of the study; trial ``k`` draws from ``derive(seed, k)``.
-        space: the searched parameters, or, if parameters are fixed, those of the search before. A
-            study that was begun before keeps the space that it has recorded.
-        sampler: the sampler, see :data:`reality_check.config.protocol.SAMPLERS`.
-        startup_trials: the number of random trials before the sampler starts to model; at least
-            the number of parameters.
-        draw_seed: the seed of random draws, see :class:`IndexedSampler`; by default ``seed``.
-        fixed: the parameters to use instead of sampling, by trial index; an entry is ``None`` if
-            there are no parameters for that trial.
-        first: the parameters that the first trial uses instead of sampling.
-        sampler_arguments: further arguments of the sampler.
-        made_of: data outside of this study that an attempt depends on, by trial index. Attempts
-            that were made of other data no longer count. ``None`` if all attempts count, since
-            they come from a pack.
+    A study that was begun before keeps the search space that it has recorded.
+
+    Args:
+        storage: the storage.
+        name: the name of the study there.
+        state: the trials that it should have.
+        search_space: returns the searched parameters by dotted name; called if a search begins.
     """
 
-    name: str
-    num_trials: int
-    seed: int
-    space: Space = field(default_factory=dict)
-    sampler: str = "random"
-    startup_trials: int = 1
-    draw_seed: int | None = None
-    fixed: Sequence[Mapping[str, Any] | None] | None = None
-    first: Mapping[str, Any] | None = None
-    sampler_arguments: Mapping[str, Any] | None = None
-    made_of: Sequence[Any] | None = ()
-
-
-class Study:
-    """The trials of one stage of one method, in a storage."""
-
-    def __init__(self, storage: BaseStorage, plan: StudyPlan) -> None:
-        self.name = name = plan.name
-        self.num_trials = plan.num_trials
-        self._plan = plan
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        state: StudyState,
+        search_space: Callable[[], Mapping[str, Searched]] = dict,
+    ) -> None:
+        self.name = name
+        self.num_trials = state.num_trials
+        self._state = state
         self._storage = storage
         self._unsigned = HeartbeatMonitor()
         self._lost_race = 0  # number of this worker's last attempt, if another had its index
-        self._made_of = json.loads(json.dumps(plan.made_of))  # in the form that the storage returns
         if not holds_study(storage, name):  # creating it is a write, which may have to wait
             optuna.create_study(
                 study_name=name, storage=storage, direction="maximize", load_if_exists=True
@@ -116,33 +90,32 @@ class Study:
         self.study = optuna.load_study(
             study_name=name, storage=storage, pruner=optuna.pruners.NopPruner()
         )
-        about = self.attribute("about")
+        about, seed = self.attribute("about"), state.planned.seed
         if about is None:
-            self.space = dict(plan.space() if callable(plan.space) else plan.space)
+            self.space = dict(search_space() if state.given is None else state.space)
         else:
             self.space = parse_value(about["space"])
-        startup_trials = min(plan.num_trials, max(plan.startup_trials, len(self.space)))
-        arguments = plan.sampler_arguments
+        drawn = state.planned.parameters
+        if not isinstance(drawn, Drawn):
+            drawn = Drawn("random", {}, 1, seed)  # whose draws nothing uses
+        startup_trials = min(self.num_trials, max(drawn.startup_trials, len(self.space)))
         self.study.sampler = IndexedSampler(
-            plan.sampler,
+            drawn.sampler,
             startup_trials,
-            plan.seed,
-            plan.seed if plan.draw_seed is None else plan.draw_seed,
-            arguments,
+            seed,
+            drawn.draw_seed,
+            drawn.sampler_arguments,
             sorted(self.space),
         )
         if about is None:
             about = {
-                "sampler": plan.sampler,
-                "sampler_arguments": sampler_arguments(plan.sampler, startup_trials, arguments),
+                "sampler": drawn.sampler,
+                "sampler_arguments": sampler_arguments(
+                    drawn.sampler, startup_trials, drawn.sampler_arguments
+                ),
                 "space": dump_value(self.space),
             }
             self.set_attribute("about", about | describe_environment())
-
-    def params_of(self, index: int) -> dict[str, Any] | None:
-        """Return the fixed parameters of a trial, or ``None`` if it has none."""
-        fixed = None if self._plan.fixed is None else self._plan.fixed[index]
-        return None if fixed is None else dict(fixed)
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Store plain data with the study."""
@@ -155,15 +128,7 @@ class Study:
     def trials(self) -> tuple[StoredTrial, ...]:
         """Return all attempts in the order of their numbers."""
         trials = map(read_trial, self.study.get_trials(deepcopy=False))
-        return mark_superseded(trials, self._made_of)
-
-    def complete(self) -> dict[int, StoredTrial]:
-        """Return the complete attempts by trial index."""
-        return complete_by_index(self.trials(), self.num_trials)
-
-    def is_complete(self) -> bool:
-        """Whether every trial has a complete attempt."""
-        return len(self.complete()) == self.num_trials
+        return mark_superseded(trials, self._state.made_of)
 
     def clear_failures(self) -> None:
         """Forget failures and lost workers, since the user runs the command again."""
@@ -260,9 +225,10 @@ class Study:
 
     def tidy(self) -> None:
         """If the study is complete, end the attempts that are still running or waiting."""
-        if not self.is_complete():
+        trials = self.trials()
+        if len(complete_by_index(trials, self.num_trials)) < self.num_trials:
             return
-        for trial in self.trials():
+        for trial in trials:
             if trial.state in ("running", "waiting"):
                 with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
                     self._storage.set_trial_user_attr(trial.trial_id, "duplicate", True)
@@ -321,12 +287,12 @@ class Study:
 
     def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
         """Return the parameters that a trial uses instead of sampling, such as an earlier draw."""
-        if self._plan.fixed is not None:
-            return self.params_of(index) or {}
+        if self._state.given is not None:
+            return dict(self._state.given[index] or {})
         complete_draws = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
         if complete_draws:
             return dict(complete_draws[-1])
-        return dict(self._plan.first or {}) if index == 0 else {}
+        return dict(self._state.first or {}) if index == 0 else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
         """Sign a trial, and make sure that no earlier attempt has its index.
@@ -348,13 +314,15 @@ class Study:
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
-        if self._made_of is not None and index < len(self._made_of):
-            set_attributes(trial, made_of=self._made_of[index])
-        params = self.params_of(index)
-        if self._plan.fixed is None:
+        made_of = self._state.made_of or ()
+        if index < len(made_of):
+            set_attributes(trial, made_of=made_of[index])
+        given, params = self._state.given, None
+        if given is None:
             params = {name: suggest(trial, name, value) for name, value in self.space.items()}
-        else:
-            show(trial, params or {}, self.space)
+        elif given[index] is not None:
+            params = dict(given[index])
+            show(trial, params, self.space)
         return TrialContext(index, params, self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:

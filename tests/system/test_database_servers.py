@@ -13,13 +13,13 @@ import pytest
 from optuna.trial import TrialState
 from support import servers
 from support.preloaded import Started
+from support.studies import open_study
 
 from reality_check.cli.main import main
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import Study, StudyPlan
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import PASSWORD_VARIABLE
 
@@ -152,7 +152,7 @@ def test_a_worker_keeps_one_connection_and_gives_that_of_its_heartbeat_back(serv
 
 @pytest.mark.xdist_group("servers")
 def test_long_notes_survive(server: Any) -> None:
-    stage = Study(open_storage(server.url()), StudyPlan("long", 1, 0, fixed=[{}]))
+    stage = open_study(open_storage(server.url()), "long", 1, 0, fixed=[{}])
     stage.set_attribute("curves", "x" * 200_000)
     assert len(stage.attribute("curves")) == 200_000
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from support.studies import open_study
 
 from reality_check.launch.local import write_progress
 from reality_check.launch.work_loop import PAUSES, _pause_after_poll
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import DuplicateTrial, Study, StudyPlan
+from reality_check.studies.study import DuplicateTrial, Study
 from reality_check.studies.trial import TrialResult
 from reality_check.utils import interrupt as stopping
 
@@ -30,7 +31,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PatientStorage:
 
 
 def make_stage(storage: PatientStorage, num_trials: int) -> Study:
-    return Study(storage, StudyPlan("stage", num_trials, 0, fixed=[{}] * num_trials))
+    return open_study(storage, "stage", num_trials, 0, fixed=[{}] * num_trials)
 
 
 @pytest.mark.parametrize(("num_trials", "workers"), [(8, 5), (5, 8)])

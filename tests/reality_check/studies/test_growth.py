@@ -11,6 +11,7 @@ import optuna
 import pytest
 from support.recorded_runs import experiment as recorded
 from support.recorded_runs import record
+from support.studies import complete, is_complete, open_study
 
 from reality_check.config import Experiment, compose
 from reality_check.launch.open_folder import _record_growth
@@ -25,7 +26,7 @@ from reality_check.studies.output_folder import check_same_experiment, growth, l
 from reality_check.studies.plan import reproduction_order
 from reality_check.studies.recorded_experiment import RecordedExperiment, read_experiment
 from reality_check.studies.stored_trial import best_trial
-from reality_check.studies.study import Study, StudyPlan
+from reality_check.studies.study import Study
 from reality_check.studies.trial import TrialContext, TrialResult, set_attributes
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
@@ -191,7 +192,7 @@ def test_the_folder_tells_what_grows(tmp_path: Path) -> None:
 
 def made(storage: Any, made_of: list[Any]) -> Study:
     fixed: list[dict[str, Any]] = [{} for _ in made_of]
-    return Study(storage, StudyPlan("s", len(made_of), 0, fixed=fixed, made_of=made_of))
+    return open_study(storage, "s", len(made_of), 0, fixed=fixed, made_of=made_of)
 
 
 def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
@@ -206,16 +207,16 @@ def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
     def finish(study: Study) -> dict[int, float | None]:
         while study.work_once(work):
             pass
-        return {index: trial.value for index, trial in study.complete().items()}
+        return {index: trial.value for index, trial in complete(study).items()}
 
     assert finish(made(recorded.storage, ["a", {"b": (1, 2)}])) == {0: 1.0, 1: 2.0}
     again = made(recorded.storage, ["a", {"b": (1, 2)}, "c"])
     assert finish(again) == {0: 1.0, 1: 2.0, 2: 3.0}
     assert done == [0, 1, 2]
     changed = made(recorded.storage, ["a", {"b": (1, 3)}, "c"])
-    assert not changed.is_complete()
+    assert not is_complete(changed)
     assert finish(changed) == {0: 1.0, 1: 4.0, 2: 3.0}
-    assert best_trial(changed.complete()) is not None
+    assert best_trial(complete(changed)) is not None
     assert [trial.superseded for trial in changed.trials()] == [False, True, False, False]
     assert len(changed.trials()) == 4
     with pytest.raises(TypeError, match="superseded"):

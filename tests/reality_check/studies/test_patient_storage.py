@@ -12,11 +12,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from support.flaky import Flaky, gone
+from support.studies import is_complete, open_study
 
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import Retries
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import Study, StudyPlan
 from reality_check.utils.lease import HeartbeatMonitor
 
 
@@ -70,7 +70,7 @@ def test_a_repeated_result_is_accepted_and_another_refused(
 def test_a_trial_made_twice_leaves_one_complete_trial_an_index(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Study(database, StudyPlan("one", 2, 0, fixed=[{"a": 1}] * 2))
+    stage = open_study(database, "one", 2, 0, fixed=[{"a": 1}] * 2)
     original, lost = PatientStorage.create_new_trial, []
 
     def twice(storage: PatientStorage, *arguments: Any, **keywords: Any) -> Any:
@@ -84,7 +84,7 @@ def test_a_trial_made_twice_leaves_one_complete_trial_an_index(
     for _ in range(5):
         stage.work_once(lambda attempt: TrialResult(0.5))
     assert lost
-    assert stage.is_complete()
+    assert is_complete(stage)
     complete = [t for t in stage.trials() if t.state == "complete"]
     assert sorted(t.trial_index for t in complete) == [0, 1]
 
@@ -115,7 +115,7 @@ def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStor
     """It is away for longer than the grace time; then it answers this worker first."""
     now = [0.0]
     database._monitor = HeartbeatMonitor(lambda: now[0])
-    stage = Study(database, StudyPlan("one", 2, 0, fixed=[{}] * 2))
+    stage = open_study(database, "one", 2, 0, fixed=[{}] * 2)
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     trial = stage.study.ask()
     trial.set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})

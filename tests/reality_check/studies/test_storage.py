@@ -18,6 +18,7 @@ from sqlalchemy import URL
 from sqlalchemy.event import listen
 from support.examples import examples
 from support.paths import TINY
+from support.studies import open_study
 
 from reality_check.config import load_experiment
 from reality_check.launch.open_folder import _resolve_for_folder
@@ -32,7 +33,6 @@ from reality_check.studies.storage import (
     storage_file,
     whole_url,
 )
-from reality_check.studies.study import Study, StudyPlan
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
 
@@ -147,13 +147,13 @@ def test_tables_of_a_version_of_optuna_that_fits_no_more_are_refused(tmp_path: P
 
 
 def test_a_study_that_exists_is_opened_without_a_write(tmp_path: Path) -> None:
-    url, plan = f"sqlite:///{tmp_path / 'studies.db'}", StudyPlan("s", 1, 0)
-    Study(open_storage(url), plan)
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    open_study(open_storage(url), "s", 1, 0)
     storage = open_storage(url)
     assert isinstance(storage, PatientStorage)
     statements: list[str] = []
     listen(storage.engine, "before_cursor_execute", lambda *seen: statements.append(seen[2]))
-    Study(storage, plan)
+    open_study(storage, "s", 1, 0)
     assert statements
     assert all(statement.startswith("SELECT") for statement in statements)
 

@@ -16,12 +16,13 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import create_trial
 from sqlalchemy.event import listen
+from support.studies import complete, is_complete, open_study
 
 from reality_check.config.values import Choices, Range, Searched
 from reality_check.studies import study as search
 from reality_check.studies.storage import open_storage
 from reality_check.studies.stored_trial import best_trial, complete_by_index
-from reality_check.studies.study import MAX_LOST, Study, StudyPlan
+from reality_check.studies.study import MAX_LOST, Study
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.lease import Lease
@@ -56,8 +57,8 @@ class Open:
         self, num_trials: int = 4, sampler: str = "random", name: str = "", **changes: Any
     ) -> Study:
         values = {"space": SPACE, "startup_trials": 3, "seed": 5, **changes}
-        plan = StudyPlan(f"{self.name}{name}", num_trials, sampler=sampler, **values)
-        return Study(self.storage, plan)
+        name = f"{self.name}{name}"
+        return open_study(self.storage, name, num_trials, sampler=sampler, **values)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def check_exact(stage: Study, num_trials: int) -> None:
     complete = Counter(trial.trial_index for trial in stage.trials() if trial.state == "complete")
     assert complete == Counter(range(num_trials))
     assert {trial.state for trial in stage.trials()} <= {"complete", "failed"}
-    assert stage.is_complete()
+    assert is_complete(stage)
     assert not stage.work_once(work)
 
 
@@ -124,7 +125,7 @@ def test_one_worker_does_every_trial_once(make_study: Open) -> None:
         assert trial.started is not None
         assert trial.ended is not None
         assert trial.started <= trial.ended
-    assert [trial.epochs for trial in stage.complete().values()] == [0, 1, 2]
+    assert [trial.epochs for trial in complete(stage).values()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -170,7 +171,7 @@ def test_a_worker_whose_waiting_trial_was_taken_stands_down(
     assert worked == [], "the slow worker always came too late"
     monkeypatch.undo()
     check_exact(fast, 4)
-    assert best_trial(fast.complete()) is not None
+    assert best_trial(complete(fast)) is not None
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -214,7 +215,7 @@ def test_a_dead_workers_index_is_done_again_with_the_same_parameters(
     finish(stage)
     check_exact(stage, 4)
     assert stage.trials()[0].state == "failed"
-    assert stage.complete()[0].params == lost.params
+    assert complete(stage)[0].params == lost.params
     assert len(lost.params) == len(SPACE)
 
 
@@ -224,20 +225,20 @@ def test_a_retried_index_keeps_its_parameters_though_more_is_known(make_study: O
         stage.work_once(work)
     abandon(stage, this_process())
     finish(stage)
-    assert list(stage.complete()) == [0, 1, 2, 4, 5]
+    assert list(complete(stage)) == [0, 1, 2, 4, 5]
     lost = next(trial for trial in stage.trials() if trial.state == "running")
     stage._fail_trial(lost)
     finish(stage)
     check_exact(stage, 6)
-    assert stage.complete()[3].params == lost.params
+    assert complete(stage)[3].params == lost.params
 
 
 def test_a_living_workers_index_is_left_alone(make_study: Open) -> None:
     stage = make_study(num_trials=2)
     abandon(stage, this_process())
     finish(stage)
-    assert not stage.is_complete()
-    assert list(stage.complete()) == [1]
+    assert not is_complete(stage)
+    assert list(complete(stage)) == [1]
     assert [trial.state for trial in stage.trials()] == ["running", "complete"]
 
 
@@ -252,7 +253,7 @@ def test_all_that_runs_is_lost_where_nobody_else_works(make_study: Open) -> None
     assert [trial.state for trial in stage.trials()] == ["complete", "failed", "failed"]
     finish(stage)
     check_exact(stage, 3)
-    assert stage.complete()[1].params == lost.params
+    assert complete(stage)[1].params == lost.params
 
 
 def test_an_unsigned_trial_is_lost_after_its_grace(
@@ -262,7 +263,7 @@ def test_an_unsigned_trial_is_lost_after_its_grace(
     abandon(stage, None, suggest=0)
     monkeypatch.setattr(search, "UNSIGNED_GRACE", 1000.0)
     stage.work_once(work)
-    assert list(stage.complete()) == [1]
+    assert list(complete(stage)) == [1]
     assert not stage.work_once(work), "another worker may be about to sign it"
     monkeypatch.setattr(search, "UNSIGNED_GRACE", 0.0)
     finish(stage)
@@ -289,7 +290,7 @@ def test_an_index_that_always_loses_its_worker_stops_the_stage(
     assert again.attribute("failure") is None
     finish(again)
     check_exact(again, 4)
-    assert again.complete()[0].params == params
+    assert complete(again)[0].params == params
 
 
 def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_study: Open) -> None:
@@ -304,7 +305,7 @@ def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_study
 
     assert paused.work_once(interrupted)
     check_exact(other, 2)
-    values = [trial.value for trial in other.complete().values()]
+    values = [trial.value for trial in complete(other).values()]
     assert 123.0 not in values
 
 
@@ -357,7 +358,7 @@ def test_a_lease_lasts_half_the_grace_time_of_the_heartbeats(
 
 def test_without_heartbeats_a_lease_has_no_end(tmp_path: Path) -> None:
     url = f"journal://{tmp_path / 'studies.journal'}"
-    stage = Study(open_storage(url), StudyPlan("s", 1, 0, SPACE))
+    stage = open_study(open_storage(url), "s", 1, 0, SPACE)
     ends: list[float] = []
 
     def note(attempt: TrialContext) -> TrialResult:
@@ -470,7 +471,7 @@ def test_a_diverged_trial_counts_and_never_wins(make_study: Open) -> None:
     stage = make_study()
     finish(stage, diverging({0, 1}))
     check_exact(stage, 4)
-    best = best_trial(stage.complete())
+    best = best_trial(complete(stage))
     assert best is not None
     assert best.trial_index == 3
 
@@ -479,7 +480,7 @@ def test_if_all_diverged_there_is_no_winner(make_study: Open) -> None:
     stage = make_study()
     finish(stage, diverging({0, 1, 2, 3}))
     check_exact(stage, 4)
-    assert best_trial(stage.complete()) is None
+    assert best_trial(complete(stage)) is None
 
 
 def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
@@ -488,7 +489,7 @@ def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
     stage = make_study()
     values = [0.2, 0.5, 0.5, 0.1]
     finish(stage, lambda attempt: TrialResult(values[attempt.trial_index]))
-    best = best_trial(stage.complete())
+    best = best_trial(complete(stage))
     assert best is not None
     assert best.trial_index == 1
     assert stage.study.direction is StudyDirection.MAXIMIZE, "what the sampler seeks"
@@ -498,7 +499,7 @@ def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
 
 
 def params_by_index(stage: Study) -> list[dict[str, Any]]:
-    return [trial.params for trial in stage.complete().values()]
+    return [trial.params for trial in complete(stage).values()]
 
 
 @pytest.mark.parametrize("sampler", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "random"])
@@ -579,13 +580,13 @@ def test_fixed_parameters_are_those_of_the_trials_number(make_study: Open) -> No
 
     finish(stage, note)
     assert seen == [{"arguments.margin": 0.25}, {"arguments.margin": 0.5}, None]
-    assert [stage.params_of(index) for index in range(3)] == fixed
+    assert [stage._state.given[index] for index in range(3)] == fixed
 
 
 def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
     finish(make_study(num_trials=4))
     smaller = make_study(num_trials=2)
-    assert smaller.is_complete()
+    assert is_complete(smaller)
     assert list(complete_by_index(smaller.trials(), 2)) == [0, 1]
     # A worker that was paused while the experiment grew leaves what is new to others.
     smaller.study.enqueue_trial({}, user_attrs={"trial_index": 4})
@@ -605,4 +606,4 @@ def test_scores_in_the_format_of_older_versions_are_refused(make_study: Open) ->
     old = {"trial_index": 0, "scores": {"aggregate": {"map_at_r": 0.5}}}
     study.study.add_trial(create_trial(value=0.5, user_attrs=old))
     with pytest.raises(UsageError, match=r"trial 0 .* older versions .* with the version that"):
-        study.complete()
+        complete(study)

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy
+from support.studies import is_complete, open_study
 
 from reality_check.studies import storage as storages
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import is_passing
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import TrialResult
 from reality_check.utils.lease import HeartbeatMonitor, Lease, LeaseLost
 
@@ -36,7 +36,7 @@ def test_a_worker_is_lost_once_its_heartbeat_stands_still(tmp_path: Path) -> Non
     assert isinstance(storage, PatientStorage)
     now = [0.0]
     storage._monitor = HeartbeatMonitor(lambda: now[0])
-    stage = Study(storage, StudyPlan("s", 2, 0, fixed=[{}] * 2))
+    stage = open_study(storage, "s", 2, 0, fixed=[{}] * 2)
     elsewhere = {"host": "elsewhere/1", "pid": 1, "started": 1}
     for trial_index in range(2):
         stage.study.enqueue_trial({}, user_attrs={"trial_index": trial_index})
@@ -103,7 +103,7 @@ def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
     monkeypatch.setattr(storages, "STANDSTILL", 3)
     storage, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
     assert isinstance(storage, PatientStorage)
-    stage = Study(other, StudyPlan("standstill", 1, 0, fixed=[{}]))
+    stage = open_study(other, "standstill", 1, 0, fixed=[{}])
     with storage.engine.connect() as paused:
         lock = sqlalchemy.text("SELECT study_id FROM studies FOR UPDATE")
         paused.execute(lock)
@@ -112,7 +112,7 @@ def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
         )
         work.start()
         work.join(timeout=300)
-        assert stage.is_complete()
+        assert is_complete(stage)
         # When it comes back it is told, and asks again.
         with pytest.raises(sqlalchemy.exc.DBAPIError) as caught:
             paused.execute(lock)
