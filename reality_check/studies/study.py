@@ -90,32 +90,15 @@ class Study:
         self.study = optuna.load_study(
             study_name=name, storage=storage, pruner=optuna.pruners.NopPruner()
         )
-        about, seed = self.attribute("about"), state.planned.seed
-        if about is None:
-            self.space = dict(search_space() if state.given is None else state.space)
-        else:
+        about = self.attribute("about")
+        if about is not None:
             self.space = parse_value(about["space"])
-        drawn = state.planned.parameters
-        if not isinstance(drawn, Drawn):
-            drawn = Drawn("random", {}, 1, seed)  # whose draws nothing uses
-        startup_trials = min(self.num_trials, max(drawn.startup_trials, len(self.space)))
-        self.study.sampler = IndexedSampler(
-            drawn.sampler,
-            startup_trials,
-            seed,
-            drawn.draw_seed,
-            drawn.sampler_arguments,
-            sorted(self.space),
-        )
+        else:
+            self.space = dict(search_space() if state.given is None else state.space)
+        self.study.sampler, recorded = _sampler(state, self.space)
         if about is None:
-            about = {
-                "sampler": drawn.sampler,
-                "sampler_arguments": sampler_arguments(
-                    drawn.sampler, startup_trials, drawn.sampler_arguments
-                ),
-                "space": dump_value(self.space),
-            }
-            self.set_attribute("about", about | describe_environment())
+            about = {**recorded, "space": dump_value(self.space), **describe_environment()}
+            self.set_attribute("about", about)
 
     def set_attribute(self, key: str, value: Any) -> None:
         """Store plain data with the study."""
@@ -268,9 +251,8 @@ class Study:
             )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")
-        self.study.enqueue_trial(
-            self._known_params(chosen, earlier), user_attrs={"trial_index": chosen}
-        )
+        params = _known_params(self._state, chosen, [t.params for t in earlier], {*self.space})
+        self.study.enqueue_trial(params, user_attrs={"trial_index": chosen})
         return True
 
     def _choose_index(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
@@ -284,15 +266,6 @@ class Study:
             return free[self._lost_race % len(free)]
         running = sum(trial.state == "running" for trial in trials)
         return random.SystemRandom().choice(free) if running > 1 else free[0]
-
-    def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
-        """Return the parameters that a trial uses instead of sampling, such as an earlier draw."""
-        if self._state.given is not None:
-            return dict(self._state.given[index] or {})
-        complete_draws = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
-        if complete_draws:
-            return dict(complete_draws[-1])
-        return dict(self._state.first or {}) if index == 0 else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
         """Sign a trial, and make sure that no earlier attempt has its index.
@@ -323,16 +296,7 @@ class Study:
         elif given[index] is not None:
             params = dict(given[index])
             show(trial, params, self.space)
-        return TrialContext(index, params, self._lease(trial).renew)
-
-    def _lease(self, trial: optuna.Trial) -> Lease:
-        """Return the lease of a trial, which never ends if the storage has no heartbeats."""
-        grace = getattr(self._storage, "grace_period", None)
-
-        def is_running() -> bool:
-            return self._storage.get_trial(trial._trial_id).state is TrialState.RUNNING
-
-        return Lease(is_running, math.inf if grace is None else grace / 2)
+        return TrialContext(index, params, _lease(self._storage, trial).renew)
 
     def _fail_trial(self, trial: StoredTrial) -> None:
         try:
@@ -340,3 +304,48 @@ class Study:
         except Exception as error:
             if not was_taken_away(error):
                 raise
+
+
+def _sampler(
+    state: StudyState, space: Mapping[str, Searched]
+) -> tuple[IndexedSampler, dict[str, Any]]:
+    """Return the sampler of a study, and what is recorded about it."""
+    seed, drawn = state.planned.seed, state.planned.parameters
+    if not isinstance(drawn, Drawn):
+        drawn = Drawn("random", {}, 1, seed)  # whose draws nothing uses
+    startup_trials = min(state.num_trials, max(drawn.startup_trials, len(space)))
+    arguments = startup_trials, seed, drawn.draw_seed, drawn.sampler_arguments
+    recorded = sampler_arguments(drawn.sampler, startup_trials, drawn.sampler_arguments)
+    return (
+        IndexedSampler(drawn.sampler, *arguments, sorted(space)),
+        {"sampler": drawn.sampler, "sampler_arguments": recorded},
+    )
+
+
+def _known_params(
+    state: StudyState, index: int, earlier: Sequence[Mapping[str, Any]], names: set[str]
+) -> dict[str, Any]:
+    """Return the parameters that a trial uses instead of sampling, such as an earlier draw.
+
+    Args:
+        state: the study.
+        index: the index of the trial.
+        earlier: the parameters of earlier attempts at it.
+        names: the names of the searched parameters.
+    """
+    if state.given is not None:
+        return dict(state.given[index] or {})
+    complete_draws = [params for params in earlier if {*params} == names]
+    if complete_draws:
+        return dict(complete_draws[-1])
+    return dict(state.first or {}) if index == 0 else {}
+
+
+def _lease(storage: BaseStorage, trial: optuna.Trial) -> Lease:
+    """Return the lease of a trial, which never ends if the storage has no heartbeats."""
+    grace = getattr(storage, "grace_period", None)
+
+    def is_running() -> bool:
+        return storage.get_trial(trial._trial_id).state is TrialState.RUNNING
+
+    return Lease(is_running, math.inf if grace is None else grace / 2)

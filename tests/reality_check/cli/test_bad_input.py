@@ -557,6 +557,7 @@ def test_output_folder_without_its_records(
     folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
     (lock(folder) / "report.html").write_text("of all that was trained")
+    (folder / "out" / "studies.db").unlink()
     refuse(folder, capsys, arguments, "out has no studies.db, the record of all trainings")
 
 

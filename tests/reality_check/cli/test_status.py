@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from support.studies import complete
 
 from reality_check.cli.status_view import print_status, show
 from reality_check.config import compose
@@ -154,7 +155,7 @@ def test_times_are_right_in_every_time_zone(recorded: RecordedExperiment) -> Non
     stage = search_of(recorded, "contrastive")
     for _ in range(2):
         stage.work_once(lambda attempt: TrialResult(0.5))
-    first, second = stage.complete().values()
+    first, second = complete(stage).values()
     times = [first.started, first.ended, second.started]
     assert times == sorted(times, key=str), "one after the other"
     claim(search_of(recorded, "warped_softmax"), ELSEWHERE)

@@ -163,7 +163,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         given.extend(arguments)
         raise Started
 
-    monkeypatch.setattr("reality_check.launch.local.LocalWorkers", start)
+    monkeypatch.setattr("reality_check.launch.work.LocalWorkers", start)
     return given
 
 
