@@ -58,6 +58,12 @@ class Stage(str, enum.Enum):
         """The name that seeds are derived from; the final stage uses that of its category."""
         return "complete" if self is Stage.FINAL else self.value
 
+    @property
+    def trial_name(self) -> str:
+        """What a trial of the stage is called."""
+        names = {"search": "trial", "reproductions": "reproduction", "final": "final run"}
+        return names.get(self.value, self.value)
+
 
 #: The stages of a method, in order.
 STAGES = (Stage.SEARCH, Stage.REPRODUCTIONS, Stage.FINAL)

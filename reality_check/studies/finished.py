@@ -15,14 +15,6 @@ from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.stored_trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
-#: The name of a trial of each stage.
-TRIAL_NAMES = {
-    Stage.SEARCH: "trial",
-    Stage.REPRODUCTIONS: "reproduction",
-    Stage.FINAL: "final run",
-    Stage.BASELINES: "baselines",
-}
-
 
 @dataclass(frozen=True)
 class Finished:
@@ -67,7 +59,7 @@ class Finished:
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
             return ", ".join(part for part in (f"{prefix}{count} {time_taken}", best) if part)
-        title = f"{prefix}{TRIAL_NAMES[self.stage]} {self.trial_index + 1}"
+        title = f"{prefix}{self.stage.trial_name} {self.trial_index + 1}"
         if self.diverged is not None:
             outcome = f"diverged ({self.diverged})"
         else:

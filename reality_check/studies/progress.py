@@ -13,7 +13,6 @@ from typing import Any
 
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
-from reality_check.studies.finished import TRIAL_NAMES
 from reality_check.studies.output_folder import check_folder
 from reality_check.studies.plan import BASELINES, PlannedStudy, States, StudyKey, StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
@@ -28,7 +27,7 @@ _STALE_SECONDS = 3600.0
 def trial_name(stage: str, work: Mapping[str, Any]) -> str:
     """Return the name of a trial, counted from 1: ``"trial 3"`` or ``"search 2, trial 3"``."""
     index, search = work.get("trial_index"), work.get("search") or 0
-    name = TRIAL_NAMES[Stage(stage)]
+    name = Stage(stage).trial_name
     if index is not None:
         name += f" {index + 1}"
     return f"search {search + 1}, {name}" if search else name
@@ -88,10 +87,9 @@ def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
     if not known:
         return None
     search = known.get(Stage.SEARCH) or max(known.values())
-    estimates = {Stage.SEARCH: search, Stage.REPRODUCTIONS: search, Stage.FINAL: search / 2}
+    known.setdefault(Stage.FINAL, search / 2)
     total = sum(
-        (row.wanted - row.done) * (row.mean_seconds or known.get(row.stage) or estimates[row.stage])
-        for row in rows
+        (row.wanted - row.done) * (row.mean_seconds or known.get(row.stage, search)) for row in rows
     )
     return total / max(workers, 1)
 

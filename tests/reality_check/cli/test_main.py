@@ -327,7 +327,9 @@ def test_live_view_shows_what_runs_the_best_and_the_end(half_done: RecordedExper
     text = shown(half_done, 2)
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    best = max(row.best or 0 for row in stage_rows(half_done) if row.method == "contrastive")
+    best = max(
+        row.best or 0 for row in stage_rows(half_done.states()) if row.method == "contrastive"
+    )
     assert re.search(rf"^contrastive +2 of 4 .*{100 * best:.1f}\s*$", text, re.MULTILINE)
     assert "contrastive: trial 3, fold 2, epoch 3 of at most 8" in text
     assert "waiting for other workers" in text
@@ -373,7 +375,7 @@ def test_live_view_outlives_a_busy_storage(
     def busy(*_: object) -> None:
         raise RuntimeError("database is locked")
 
-    monkeypatch.setattr(half_done, "study", busy)
+    monkeypatch.setattr(half_done, "states", busy)
     file = io.StringIO()
     with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
         view(half_done)
