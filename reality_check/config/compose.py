@@ -21,6 +21,7 @@ from reality_check.config.named import (
 )
 from reality_check.config.overrides import parse_override, set_value
 from reality_check.config.schema import Experiment
+from reality_check.config.search import name_kind
 from reality_check.config.source_code import use_sources
 from reality_check.config.yaml_text import read_yaml, unshared
 from reality_check.utils.config_files import paper_files
@@ -76,6 +77,7 @@ def compose(
 ) -> Experiment:
     """Validate an experiment given as plain data. See :func:`load_experiment`."""
     data = unshared(raw)
+    name_kind(data)
     pairs = [parse_override(text) for text in overrides]
     for keys, value in pairs:
         if keys[0] in _FILE_KEYS:
@@ -96,9 +98,12 @@ def compose(
     named["methods"] = partial(expand_methods, data["methods"], beside)
     data |= zip(named, every(named.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
+    searches: dict[str, Any] = {}
     for keys, value in pairs:
         if len(keys) > 1:
-            set_value(data, keys, value)
+            of_search = keys[:2] == ["protocol", "search"] and len(keys) > 2
+            set_value(searches if of_search else data, keys, value)
+    data = layers.merge(data, searches)
     for method in data["methods"]:
         own = method.get("model")
         if isinstance(own, str) or (isinstance(own, Mapping) and "base" in own):

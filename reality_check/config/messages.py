@@ -11,16 +11,21 @@ from reality_check.config.datasets import Dataset
 from reality_check.config.method import Method
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
+from reality_check.config.search import Search
 from reality_check.config.types import is_model
 from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: The model of each value of ``reader``; pydantic puts these into the locations of errors.
-_READERS = {
-    name: kind
-    for kind in get_args(get_args(Dataset)[0])
-    for name in get_args(kind.model_fields["reader"].annotation)
+#: The model of each value of ``reader`` or ``kind``, by the key that holds the mapping; pydantic
+#: puts these values into the locations of errors.
+_TAGGED = {
+    key: {
+        name: model
+        for model in get_args(get_args(union)[0])
+        for name in get_args(model.model_fields[tag].annotation)
+    }
+    for key, tag, union in (("dataset", "reader", Dataset), ("search", "kind", Search))
 }
 
 
@@ -46,12 +51,12 @@ def _explain(error: ValidationError, data: Any, where: str) -> str:
 
 
 def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
-    location = _without_reader(item["loc"])
+    location = _without_tags(item["loc"])
     name = _dotted(location, data)
     kind, given = item["type"], item.get("input")
     context = item.get("ctx", {})
     if kind in ("extra_forbidden", "invalid_key"):
-        valid = _valid_keys(location[:-1], data, root)
+        valid = _valid_keys(item["loc"][:-1], root)
         hint = nearest(str(location[-1]), valid)
         return f"unknown key {name!r}; valid keys here: {', '.join(valid)}.{hint}"
     if kind == "missing":
@@ -63,7 +68,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         words = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
         return f"{name} must be one of {expected}, got {given!r}.{nearest(str(given), words)}"
     if kind == "union_tag_not_found":
-        readers = ", ".join(_READERS)
+        readers = ", ".join(_TAGGED["dataset"])
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
@@ -75,7 +80,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
             f"letter or digit, got {given!r}."
         )
-    if kind == "model_type" and (valid := _valid_keys(location, data, root)):
+    if kind == "model_type" and (valid := _valid_keys(item["loc"], root)):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = item["msg"].replace("Input should", "must")
     quoted = (
@@ -84,13 +89,13 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{quoted}."
 
 
-def _without_reader(location: Sequence[Any]) -> list[Any]:
-    """Return the location as in the YAML, without the reader that pydantic adds to it."""
-    return [
-        part
-        for index, part in enumerate(location)
-        if not (part in _READERS and index and location[index - 1] == "dataset")
-    ]
+def _without_tags(location: Sequence[Any]) -> list[Any]:
+    """Return the location as in the YAML, without the tags that pydantic adds to it."""
+    return [part for key, part in _with_parents(location) if part not in _TAGGED.get(key, ())]
+
+
+def _with_parents(location: Sequence[Any]) -> list[tuple[Any, Any]]:
+    return list(zip((None, *location), location, strict=False))
 
 
 def _dotted(location: Sequence[Any], data: Any) -> str:
@@ -113,15 +118,15 @@ def _step(value: Any, part: Any) -> Any:
         return None
 
 
-def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> list[str]:
-    """Return the valid keys of the model at a location."""
+def _valid_keys(location: Sequence[Any], root: type[BaseModel]) -> list[str]:
+    """Return the valid keys of the model at a location, which has the tags that pydantic adds."""
     model: Any = root
-    for depth, part in enumerate(location):
-        if part == "dataset" and model is Experiment:
-            model = _READERS[_step(_step(data, "dataset"), "reader")]
+    for key, part in _with_parents(location):
+        if part in _TAGGED.get(key, ()):
+            model = _TAGGED[key][part]
         elif isinstance(part, str) and is_model(model) and part in model.model_fields:
             model = next(filter(is_model, kinds_of(model.model_fields[part].annotation)), None)
-        elif depth == 0:
+        elif key is None:
             break
     if not is_model(model):
         return []

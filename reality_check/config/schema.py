@@ -133,11 +133,11 @@ class Experiment(Strict):
                     f"method {method.name!r} has starts_from and warm_start, but a search has one "
                     "first trial; leave one out"
                 )
-            if given and self.protocol.search.budget is not None:
+            if given and self.protocol.search.kind == "subsets":
                 raise ValueError(
-                    f"method {method.name!r} has {given[0]}, but protocol.search.budget needs "
-                    f"trials that are all drawn at random; remove {given[0]}, or write "
-                    "protocol.search.budget: null"
+                    f"method {method.name!r} has {given[0]}, but all trials of a search of the kind "
+                    f"subsets are drawn at random; remove {given[0]}, or write "
+                    "protocol.search.kind: repeated"
                 )
         starts = {m.name: m.starts_from.method for m in self.methods if m.starts_from}
         for name, first in starts.items():

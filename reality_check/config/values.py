@@ -44,7 +44,6 @@ GONE: dict[tuple[str, str], tuple[Any, str]] = {
     ("GpuSettings", "probe"): (ANY, ""),
     ("GpuSettings", "cudnn_benchmark"): (ANY, ""),
     ("GpuSettings", "fused_optimizers"): (ANY, ""),
-    ("Search", "looks"): (None, "ended searches early and is gone; all repeats are made"),
 }
 
 

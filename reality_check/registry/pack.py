@@ -137,6 +137,9 @@ def _with_values(known: Any, recorded: Any) -> Any:
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
     """Check the recorded hash; further keys and other defaults of later versions are allowed."""
     listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
+    # Until 2026-11 a search had the keys of all kinds.
+    recorded, current = (of["protocol"] for of in (about["experiment"], whole))
+    current["search"] = {**recorded["search"], **current["search"]}
     odd = [
         key
         for key, value in listed.items()

@@ -17,8 +17,8 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.overrides import set_value
-from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.config.search import INDEPENDENT, of_kind
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 
@@ -115,7 +115,11 @@ def without_growth(
         A copy of ``ours`` in which values that have only grown are those of ``there``, and the
         values there and here by key.
     """
-    plain = copy.deepcopy(dict(ours))
+    plain, there = copy.deepcopy((dict(ours), dict(there)))
+    searches = [experiment["protocol"]["search"] for experiment in (there, ours)]
+    is_repeated_now = [search["kind"] for search in searches] == ["one", "repeated"]
+    if is_repeated_now:
+        searches[0]["repeats"] = 1
     changes: dict[str, tuple[Any, Any]] = {}
     for key in NUMBERS:
         old, new = value_at(there, key), value_at(ours, key)
@@ -127,10 +131,12 @@ def without_growth(
             changes[key] = (old, new)
             for name in {*new} - {*old, *there["code"]}:
                 plain["code"].pop(name, None)  # the fingerprint of a metric of the user
-    if _draws_same_trials(there["protocol"]["search"], ours["protocol"]["search"]):
+    if all("sampler" in search for search in searches) and _draws_same_trials(*searches):
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
+    if is_repeated_now:
+        plain["protocol"]["search"] = of_kind(plain["protocol"]["search"], "one")
     names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
