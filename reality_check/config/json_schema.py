@@ -67,6 +67,8 @@ def json_schema(beside: Path | None = None) -> Schema:
         top["properties"][key] |= {"anyOf": [*names, *mappings]}
         for mapping in mappings:
             _add_base(definitions[mapping["$ref"].rpartition("/")[2]], names)
+    search = definitions["Protocol"]["properties"]["search"]
+    search["anyOf"] = _mappings(search)
     _add_methods(top["properties"], definitions["Method"], beside)
     _add_base(top, _names(config_files("experiments"), "experiment"))
     top["properties"]["variants"] = {
@@ -124,7 +126,7 @@ def _texts(part: type[Strict]) -> dict[str, str]:
 
 
 def _mappings(value: Schema) -> list[Schema]:
-    """Return the schemas of the mappings that a key accepts: one, or one per reader."""
+    """Return the schemas of the mappings that a key accepts: one, or one per tag."""
     value.pop("discriminator", None)
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]

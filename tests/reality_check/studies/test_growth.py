@@ -30,6 +30,9 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
 
 
+REPEATED = "protocol.search.kind=repeated", "protocol.search.repeats=2"
+
+
 def experiment(*overrides: str, **changes: Any) -> Experiment:
     raw = {
         "name": "small",
@@ -53,7 +56,7 @@ def changes_of(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]
     ("overrides", "key", "text"),
     [
         (["protocol.reproductions=9"], "protocol.reproductions", "from 2 to 9"),
-        (["protocol.search.repeats=3"], "protocol.search.repeats", "from 1 to 3"),
+        ([*REPEATED], "protocol.search.repeats", "from 1 to 2"),
         (["protocol.final_metrics=[NMI,AMI]"], "protocol.final_metrics", "+ NMI, AMI"),
         (["controls=[contrastive]"], "controls", "+ contrastive, methods + contrastive_control"),
         (
@@ -96,7 +99,7 @@ TPE = "protocol.search.sampler=tpe", "protocol.search.startup_trials=1"
     ("before", "more", "refused"),
     [
         (TPE, "protocol.search.trials=3", True),
-        (TPE, "protocol.search.repeats=2", True),
+        (TPE, "protocol.search={kind: repeated, trials: 2, startup_trials: 1}", True),
         (TPE, "controls=[normalized_softmax]", True),
         (TPE, "protocol.reproductions=3", False),
         (("protocol.search.sampler=qmc",), "protocol.search.trials=3", False),
@@ -162,15 +165,15 @@ def test_the_trials_that_there_are_must_be_drawn_as_they_were(
 
 
 def test_numbers_of_reproductions_stay(tmp_path: Path) -> None:
-    one = experiment("protocol.search.repeats=2", "protocol.reproductions=1")
+    one = experiment(*REPEATED, "protocol.reproductions=1")
     assert reproduction_order(one, []) == [(0, 0), (1, 0)]
     record_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
-    two = experiment("protocol.search.repeats=2", "protocol.reproductions=2")
+    two = experiment(*REPEATED, "protocol.reproductions=2")
     assert reproduction_order(two, read_steps(tmp_path)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
     # Killed before the larger one was locked, and called again.
     record_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
     record_step(two, {"protocol.search.repeats": (2, 3)}, {"a": {"search": 1}}, tmp_path)
-    three = experiment("protocol.search.repeats=3", "protocol.reproductions=2")
+    three = experiment(*REPEATED, "protocol.search.repeats=3", "protocol.reproductions=2")
     steps = read_steps(tmp_path)
     assert [(step.settings, step.reproductions) for step in steps] == [(2, 1), (2, 2)]
     assert reproduction_order(three, steps) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
