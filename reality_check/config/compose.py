@@ -91,19 +91,20 @@ def compose(
     data = layers.choose_variant(data, where)
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
-    asked = data.get("protocol")
     named: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
     named["methods"] = partial(expand_methods, data["methods"], beside)
     data |= zip(named, every(named.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
-    searches: dict[str, Any] = {}
+    changed_search: dict[str, Any] = {}
     for keys, value in pairs:
+        if keys == ["protocol", "search"]:
+            changed_search.clear()
         if len(keys) > 1:
-            of_search = keys[:2] == ["protocol", "search"] and len(keys) > 2
-            set_value(searches if of_search else data, keys, value)
-    data = layers.merge(data, searches)
+            is_in_search = keys[:2] == ["protocol", "search"] != keys
+            set_value(changed_search if is_in_search else data, keys, value)
+    data = layers.merge(data, changed_search)
     for method in data["methods"]:
         own = method.get("model")
         if isinstance(own, str) or (isinstance(own, Mapping) and "base" in own):
@@ -111,23 +112,10 @@ def compose(
             method["model"] = _changes_to(named, data["model"], f"{where}: {method['name']}.model")
         if isinstance(method.get("training"), Mapping):
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
-    _shorten_startup(data["protocol"], asked, pairs)
     _add_controls(data, where)
     experiment: Experiment = validate(Experiment, data, where)
     named_protocol(experiment.protocol.reference)
     return experiment
-
-
-def _shorten_startup(protocol: Any, asked: Any, overrides: Sequence[tuple[list[str], Any]]) -> None:
-    """Lower the number of startup trials to that of trials, unless it was set explicitly."""
-    search = protocol.get("search") if isinstance(protocol, Mapping) else None
-    if not isinstance(search, dict):
-        return
-    own = asked.get("search") if isinstance(asked, Mapping) else None
-    keys = [*(own if isinstance(own, Mapping) else ()), *(k[-1] for k, _ in overrides)]
-    trials, startup = search.get("trials"), search.get("startup_trials")
-    if "startup_trials" not in keys and isinstance(trials, int) and isinstance(startup, int):
-        search["startup_trials"] = min(max(1, trials), startup)
 
 
 def _add_controls(data: dict[str, Any], where: str) -> None:

@@ -135,8 +135,8 @@ class Experiment(Strict):
                 )
             if given and self.protocol.search.kind == "subsets":
                 raise ValueError(
-                    f"method {method.name!r} has {given[0]}, but all trials of a search of the kind "
-                    f"subsets are drawn at random; remove {given[0]}, or write "
+                    f"method {method.name!r} has {given[0]}, but all trials of searches of the "
+                    f"kind subsets are drawn at random; remove {given[0]}, or write "
                     "protocol.search.kind: repeated"
                 )
         starts = {m.name: m.starts_from.method for m in self.methods if m.starts_from}

@@ -32,7 +32,7 @@ class _AnySearch(Strict):
     Code may ask any kind for the keys of all kinds: a kind has those that it lacks as constants.
     """
 
-    kind: Annotated[str, TABLE_NEUTRAL]
+    kind: str
     """one: a single search. repeated: several independent ones. subsets: one random search, of
     which all subsets are searches."""
     trials: PositiveInt = 50
@@ -61,7 +61,7 @@ class _SampledSearch(_AnySearch):
     """Further keyword arguments of the sampler."""
     startup_trials: Annotated[int, Field(ge=1)] = 10
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
-    search."""
+    search, and all where there are not more."""
     budget: ClassVar[None] = None
     retrain_best: ClassVar[None] = None
 
@@ -75,18 +75,6 @@ class _SampledSearch(_AnySearch):
             )
         return value
 
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.sampler not in INDEPENDENT and self.startup_trials > self.trials:
-            if "startup_trials" in self.model_fields_set:
-                raise ValueError(
-                    f"startup_trials={self.startup_trials} of trials={self.trials}: every trial "
-                    f"would be drawn at random; write startup_trials: {max(1, self.trials // 2)}, "
-                    "or sampler: random"
-                )
-            self.startup_trials = self.trials
-        return self
-
     @property
     def trials_text(self) -> str:
         each = self.trials_per_parameter
@@ -96,7 +84,7 @@ class _SampledSearch(_AnySearch):
 class OneSearch(_SampledSearch):
     """A single search of each method, whose winner is retrained."""
 
-    kind: Annotated[Literal["one"], TABLE_NEUTRAL] = "one"
+    kind: Literal["one"] = "one"
     repeats: ClassVar[int] = 1
 
 
@@ -121,7 +109,7 @@ class SubsetsSearch(_AnySearch):
     What a search of ``budget`` trials gives is estimated from all subsets of so many of its trials.
     """
 
-    kind: Annotated[Literal["subsets"], TABLE_NEUTRAL]
+    kind: Literal["subsets"]
     budget: PositiveInt = 10
     """Number of trials of a search that is estimated for, from all subsets of one random search."""
     retrain_best: PositiveInt | None = None
@@ -182,7 +170,7 @@ ALL_KEYS = tuple(dict.fromkeys(key for keys in KEYS.values() for key in keys))
 def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Return a search as one of that kind, without the keys that only other kinds have."""
     left_out = {*ALL_KEYS} - {*KEYS.get(str(kind), ALL_KEYS)}
-    return {**{key: value for key, value in search.items() if key not in left_out}, "kind": kind}
+    return {"kind": kind} | {key: search[key] for key in search if key not in {"kind", *left_out}}
 
 
 def name_kind(experiment: Mapping[str, Any]) -> None:
@@ -194,8 +182,8 @@ def name_kind(experiment: Mapping[str, Any]) -> None:
     search = value_at(experiment, "protocol.search")
     if experiment.get("code") and isinstance(search, Mapping) and "kind" not in search:
         given = {key: value for key, value in search.items() if value is not None}
-        repeated = "repeated" if given.get("repeats", 1) > 1 else "one"
-        kind = "subsets" if "budget" in given else repeated
+        several = "repeated" if given.get("repeats", 1) > 1 else "one"
+        kind = "subsets" if "budget" in given else several
         experiment["protocol"]["search"] = of_kind(given, kind)
 
 
@@ -205,14 +193,14 @@ def _with_kind(search: Any) -> Any:
     if not isinstance(search, Mapping):
         raise ValueError(f"write a mapping such as {{kind: one, trials: 50}}, not {search!r}")
     kind = search.get("kind", "one")
-    for key, value in search.items():
-        kinds = [other for other, keys in KEYS.items() if key in keys]
-        if kinds and kind in [*KEYS] and kind not in kinds:
-            raise ValueError(
-                f"{key}={value} belongs to the kind {' or '.join(kinds)}, but this search is of "
-                f"the kind {kind}; write kind: {kinds[-1]}, or leave out {key}"
-            )
-    return {"kind": kind, **search}
+    whole = of_kind(search, kind)
+    for key in (key for key in search if key not in whole):
+        kinds = [name for name, keys in KEYS.items() if key in keys]
+        raise ValueError(
+            f"{key}={search[key]} belongs to the kind {' or '.join(kinds)}, but this search is of "
+            f"the kind {kind}; write kind: {kinds[-1]}, or leave out {key}"
+        )
+    return whole
 
 
 Search = Annotated[

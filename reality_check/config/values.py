@@ -47,15 +47,6 @@ GONE: dict[tuple[str, str], tuple[Any, str]] = {
 }
 
 
-def is_gone(dotted: str, value: Any) -> bool:
-    """Whether a value that an earlier version wrote is the default of a key that is gone."""
-    last = dotted.rpartition(".")[2]
-    return any(
-        key == last and (default is ANY or value == default)
-        for (_, key), (default, _) in GONE.items()
-    )
-
-
 class Strict(BaseModel):
     """A model that refuses unknown keys; the text below a key says in editors what it means."""
 

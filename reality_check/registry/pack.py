@@ -28,7 +28,6 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.config.packs import SCHEMA, VERSION
 from reality_check.config.schema import Experiment
-from reality_check.config.values import is_gone
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.campaign import Campaign, recorded_campaign, study_name
@@ -47,7 +46,6 @@ _FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that define what is compared, not how it is measured.
 _OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
-_ABSENT = object()
 #: Temporary folders of opened packs; results read scores of queries from them when needed.
 _UNPACKED = contextlib.ExitStack()
 atexit.register(_UNPACKED.close)
@@ -135,15 +133,12 @@ def _with_values(known: Any, recorded: Any) -> Any:
 
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
-    """Check the recorded hash; further keys and other defaults of later versions are allowed."""
+    """Check the recorded hash; other keys and defaults of later versions are allowed."""
     listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
-    # Until 2026-11 a search had the keys of all kinds.
-    recorded, current = (of["protocol"] for of in (about["experiment"], whole))
-    current["search"] = {**recorded["search"], **current["search"]}
     odd = [
         key
         for key, value in listed.items()
-        if value_at(whole, key, _ABSENT) != value and not is_gone(key, value)
+        if value_at(whole, key, value_at(about["experiment"], key)) != value
     ]
     if odd or given != _hash(listed):
         what = f"in which {odd[0]} is another" if odd else f"whose hash is {_hash(listed)}"

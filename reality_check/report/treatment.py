@@ -8,8 +8,8 @@ from typing import Any
 
 from reality_check.config.method import BeforeTraining, open_values
 from reality_check.config.metrics import Stage
-from reality_check.config.search import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.config.search import INDEPENDENT
 from reality_check.report.wording import counts_text, listed
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step, describe_changes

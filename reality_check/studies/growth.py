@@ -115,11 +115,7 @@ def without_growth(
         A copy of ``ours`` in which values that have only grown are those of ``there``, and the
         values there and here by key.
     """
-    plain, there = copy.deepcopy((dict(ours), dict(there)))
-    searches = [experiment["protocol"]["search"] for experiment in (there, ours)]
-    is_repeated_now = [search["kind"] for search in searches] == ["one", "repeated"]
-    if is_repeated_now:
-        searches[0]["repeats"] = 1
+    plain = copy.deepcopy(dict(ours))
     changes: dict[str, tuple[Any, Any]] = {}
     for key in NUMBERS:
         old, new = value_at(there, key), value_at(ours, key)
@@ -131,12 +127,11 @@ def without_growth(
             changes[key] = (old, new)
             for name in {*new} - {*old, *there["code"]}:
                 plain["code"].pop(name, None)  # the fingerprint of a metric of the user
-    if all("sampler" in search for search in searches) and _draws_same_trials(*searches):
+    if _draws_same_trials(there["protocol"]["search"], ours["protocol"]["search"]):
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
-    if is_repeated_now:
-        plain["protocol"]["search"] = of_kind(plain["protocol"]["search"], "one")
+    changes |= _repeated(there["protocol"], plain["protocol"])
     names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
@@ -151,8 +146,19 @@ def without_growth(
     return plain, changes
 
 
+def _repeated(there: Mapping[str, Any], protocol: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Make repeated searches the one search that they were, and return the change."""
+    search = protocol["search"]
+    if (there["search"]["kind"], search["kind"]) != ("one", "repeated"):
+        return {}
+    protocol["search"] = of_kind(search, "one")
+    return {"protocol.search.repeats": (1, search["repeats"])} if search["repeats"] > 1 else {}
+
+
 def _draws_same_trials(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
     """Whether the existing trials would be drawn the same way, at random or by a model."""
+    if "sampler" not in recorded or "sampler" not in current:
+        return False
     trials = recorded["trials"]
     start = [min(search["startup_trials"], trials) for search in (recorded, current)]
     return current["sampler"] in INDEPENDENT or start[0] == start[1]

@@ -81,8 +81,8 @@ def test_the_same_method_twice_is_refused(runs: Path, tmp_path: Path) -> None:
         ("dataset.classes=48", "dataset.classes is 40 in A and 48 in B"),
         (
             "protocol.search.kind=repeated",
-            "protocol.search.kind is 'one' in A and 'repeated' in B; protocol.search.repeats is not "
-            "set in A and 5 in B",
+            "protocol.search.kind is 'one' in A and 'repeated' in B; protocol.search.repeats is "
+            "not set in A and 5 in B",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -28,7 +29,6 @@ from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import TrialContext, TrialResult, set_attributes
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
-
 
 REPEATED = "protocol.search.kind=repeated", "protocol.search.repeats=2"
 
@@ -78,6 +78,51 @@ def test_more_is_growth_and_less_is_not(overrides: list[str], key: str, text: st
     assert changes_of(large, small) is None
     assert changes_of(large, large) == {}
     assert changes_of(small, large.model_copy(update={"seed": 3})) is None
+
+
+def subsets(**keys: int) -> Experiment:
+    search = json.dumps({"kind": "subsets", "trials": 20, **keys})
+    return experiment(f"protocol.search={search}")
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "grown"),
+    [
+        (subsets(budget=5), subsets(budget=5, retrain_best=14), {"retrain_best": (10, 14)}),
+        (
+            subsets(budget=5),
+            subsets(budget=5, trials=30),
+            {"trials": (20, 30), "retrain_best": (10, 15)},
+        ),
+        (subsets(budget=5), subsets(budget=6), None),
+        (experiment("protocol.search.sampler=random"), subsets(), None),
+        (subsets(), experiment(*REPEATED), None),
+        (
+            experiment("protocol.search.trials=3"),
+            experiment(*REPEATED, "protocol.search.trials=5"),
+            {"trials": (3, 5), "repeats": (1, 2)},
+        ),
+        (experiment(), experiment(*REPEATED, "protocol.search.startup_trials=1"), None),
+        (experiment(), experiment(REPEATED[0], "protocol.search.repeats=1"), {}),
+    ],
+)
+def test_growth_by_kind(
+    small: Experiment, large: Experiment, grown: dict[str, tuple[int, int]] | None
+) -> None:
+    found = changes_of(small, large)
+    assert found == (grown and {f"protocol.search.{key}": pair for key, pair in grown.items()})
+    if grown:
+        assert changes_of(large, small) is None
+
+
+def test_a_folder_from_before_searches_had_kinds_grows(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    file = tmp_path / "experiment.yaml"
+    text = file.read_text()
+    assert "    kind: one\n" in text
+    file.write_text(text.replace("    kind: one\n", "    repeats: 1\n    budget: null\n"))
+    assert check_same_experiment(experiment(), tmp_path)
+    assert growth(experiment(*REPEATED), tmp_path) == {"protocol.search.repeats": (1, 2)}
 
 
 def test_a_new_method_may_bring_its_code_and_weights() -> None:
