@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -11,22 +12,20 @@ from reality_check.config.datasets import Dataset
 from reality_check.config.method import Method
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
-from reality_check.config.search import Search
+from reality_check.config.search import KINDS
 from reality_check.config.types import is_model
 from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: The model of each value of ``reader`` or ``kind``, by the key that holds the mapping; pydantic
-#: puts these values into the locations of errors.
-_TAGGED = {
-    key: {
-        name: model
-        for model in get_args(get_args(union)[0])
-        for name in get_args(model.model_fields[tag].annotation)
-    }
-    for key, tag, union in (("dataset", "reader", Dataset), ("search", "kind", Search))
+#: The model of each value of ``reader`` and, below, also of ``kind``, by the key of the mapping;
+#: pydantic puts these values into the locations of errors.
+_READERS = {
+    name: kind
+    for kind in get_args(get_args(Dataset)[0])
+    for name in get_args(kind.model_fields["reader"].annotation)
 }
+_TAGGED: dict[Any, dict[str, type[BaseModel]]] = {"dataset": _READERS, "search": {**KINDS}}
 
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
@@ -68,7 +67,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         words = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
         return f"{name} must be one of {expected}, got {given!r}.{nearest(str(given), words)}"
     if kind == "union_tag_not_found":
-        readers = ", ".join(_TAGGED["dataset"])
+        readers = ", ".join(_READERS)
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
@@ -80,7 +79,9 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
             f"letter or digit, got {given!r}."
         )
-    if kind == "model_type" and (valid := _valid_keys(item["loc"], root)):
+    if kind in ("model_type", "model_attributes_type") and (
+        valid := _valid_keys(item["loc"], root)
+    ):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = item["msg"].replace("Input should", "must")
     quoted = (
@@ -91,11 +92,8 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
 
 def _without_tags(location: Sequence[Any]) -> list[Any]:
     """Return the location as in the YAML, without the tags that pydantic adds to it."""
-    return [part for key, part in _with_parents(location) if part not in _TAGGED.get(key, ())]
-
-
-def _with_parents(location: Sequence[Any]) -> list[tuple[Any, Any]]:
-    return list(zip((None, *location), location, strict=False))
+    pairs = itertools.pairwise((None, *location))
+    return [part for key, part in pairs if part not in _TAGGED.get(key, ())]
 
 
 def _dotted(location: Sequence[Any], data: Any) -> str:
@@ -121,7 +119,7 @@ def _step(value: Any, part: Any) -> Any:
 def _valid_keys(location: Sequence[Any], root: type[BaseModel]) -> list[str]:
     """Return the valid keys of the model at a location, which has the tags that pydantic adds."""
     model: Any = root
-    for key, part in _with_parents(location):
+    for key, part in itertools.pairwise((None, *location)):
         if part in _TAGGED.get(key, ()):
             model = _TAGGED[key][part]
         elif isinstance(part, str) and is_model(model) and part in model.model_fields:

@@ -150,27 +150,23 @@ LEFT_OUT = 0.02
 
 def least_retrained(trials: int, budget: int) -> int:
     """Return how many of the best trials must be retrained so that few subsets are left out."""
-    every = math.comb(trials, budget)
-    return next(
-        best
-        for best in range(1, trials + 1)
-        if math.comb(trials - best, budget) <= LEFT_OUT * every
-    )
+    most = LEFT_OUT * math.comb(trials, budget)
+    return next(n for n in range(1, trials + 1) if math.comb(trials - n, budget) <= most)
 
 
-#: The keys of each kind, and those of all.
-KEYS = {
-    "one": tuple(OneSearch.model_fields),
-    "repeated": tuple(RepeatedSearches.model_fields),
-    "subsets": tuple(SubsetsSearch.model_fields),
+KINDS: dict[str, type[_AnySearch]] = {
+    "one": OneSearch,
+    "repeated": RepeatedSearches,
+    "subsets": SubsetsSearch,
 }
-ALL_KEYS = tuple(dict.fromkeys(key for keys in KEYS.values() for key in keys))
+#: The keys of all kinds.
+ALL_KEYS = {**RepeatedSearches.model_fields, **SubsetsSearch.model_fields}.keys()
 
 
 def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Return a search as one of that kind, without the keys that only other kinds have."""
-    left_out = {*ALL_KEYS} - {*KEYS.get(str(kind), ALL_KEYS)}
-    return {"kind": kind} | {key: search[key] for key in search if key not in {"kind", *left_out}}
+    others = ALL_KEYS - KINDS[kind].model_fields if str(kind) in KINDS else {}
+    return {**{key: search[key] for key in search if key not in others}, "kind": kind}
 
 
 def name_kind(experiment: Mapping[str, Any]) -> None:
@@ -188,14 +184,12 @@ def name_kind(experiment: Mapping[str, Any]) -> None:
 
 
 def _with_kind(search: Any) -> Any:
-    if isinstance(search, _AnySearch):
-        return search
     if not isinstance(search, Mapping):
-        raise ValueError(f"write a mapping such as {{kind: one, trials: 50}}, not {search!r}")
+        return search
     kind = search.get("kind", "one")
     whole = of_kind(search, kind)
-    for key in (key for key in search if key not in whole):
-        kinds = [name for name, keys in KEYS.items() if key in keys]
+    for key in sorted(search.keys() - whole):
+        kinds = [name for name, model in KINDS.items() if key in model.model_fields]
         raise ValueError(
             f"{key}={search[key]} belongs to the kind {' or '.join(kinds)}, but this search is of "
             f"the kind {kind}; write kind: {kinds[-1]}, or leave out {key}"

@@ -37,13 +37,12 @@ _ELSEWHERE = (
 #: Matches every value of a removed key that changed no result.
 ANY = object()
 
-#: Removed keys by class and name: the default, which files of earlier versions still hold, and the
-#: message for any other value.
-GONE: dict[tuple[str, str], tuple[Any, str]] = {
-    ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
-    ("GpuSettings", "probe"): (ANY, ""),
-    ("GpuSettings", "cudnn_benchmark"): (ANY, ""),
-    ("GpuSettings", "fused_optimizers"): (ANY, ""),
+#: Removed keys by class and name, with the default, which files of earlier versions still hold.
+GONE = {
+    ("GpuSettings", "fold_batchnorm"): False,
+    ("GpuSettings", "probe"): ANY,
+    ("GpuSettings", "cudnn_benchmark"): ANY,
+    ("GpuSettings", "fused_optimizers"): ANY,
 }
 
 
@@ -75,11 +74,9 @@ class Strict(BaseModel):
         if not isinstance(values, Mapping):
             return values
         meant = {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
-        for (name, key), (default, why) in GONE.items():
-            if name != cls.__name__ or key not in meant:
-                continue
-            if meant.pop(key) != default and default is not ANY:
-                raise ValueError(f"{key} {why}; remove the key")
+        for (name, key), default in GONE.items():
+            if name == cls.__name__ and default in (ANY, meant.get(key)):
+                meant.pop(key, None)
         return meant
 
 

@@ -360,8 +360,7 @@ def _part_of(key: str) -> tuple[str, str]:
 
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
-    plain = protocol.plain()
-    plain["search"] = {key: getattr(protocol.search, key) for key in ALL_KEYS}
+    plain = protocol.plain() | {"search": {key: getattr(protocol.search, key) for key in ALL_KEYS}}
     return {
         key: value
         for key, value in plain.items()

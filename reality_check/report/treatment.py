@@ -12,16 +12,16 @@ from reality_check.config.schema import Experiment
 from reality_check.config.search import INDEPENDENT
 from reality_check.report.wording import counts_text, listed
 from reality_check.results import Deviation, MethodResults
-from reality_check.studies.growth import Step, describe_changes
+from reality_check.studies.growth import NUMBERS, Step, describe_changes
 from reality_check.studies.study import Studies, Study
 from reality_check.utils.environment import split_versions
 
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"
 #: Keys that extend searches.
-_LONGER_SEARCH = ("protocol.search.trials", "protocol.search.trials_per_parameter")
+_LONGER_SEARCH = NUMBERS[:2]
 #: Keys that add searches or runs.
-_MORE_RUNS = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol.reproductions")
+_MORE_RUNS = NUMBERS[2:]
 
 
 def unequal_treatment(

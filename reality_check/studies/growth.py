@@ -22,7 +22,7 @@ from reality_check.config.search import INDEPENDENT, of_kind
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 
-#: Keys of numbers that may become larger.
+#: Keys of numbers that may become larger; the first two make searches longer.
 NUMBERS = (
     "protocol.search.trials",
     "protocol.search.trials_per_parameter",
@@ -34,7 +34,6 @@ NUMBERS = (
 DRAWING = {*NUMBERS[:3], "methods"}
 #: Keys of lists that may become longer.
 LISTS = ("protocol.final_metrics", "controls")
-_STARTUP = "protocol.search.startup_trials"
 _WEIGHTS = "pretrained weights"
 
 
@@ -118,7 +117,7 @@ def without_growth(
     plain = copy.deepcopy(dict(ours))
     changes: dict[str, tuple[Any, Any]] = {}
     for key in NUMBERS:
-        old, new = value_at(there, key), value_at(ours, key)
+        old, new = value_at(there, key, 1), value_at(ours, key, 1)  # one search has no repeats
         if isinstance(old, int) and isinstance(new, int) and new > old:
             changes[key] = (old, new)
     for key in LISTS:
@@ -127,11 +126,11 @@ def without_growth(
             changes[key] = (old, new)
             for name in {*new} - {*old, *there["code"]}:
                 plain["code"].pop(name, None)  # the fingerprint of a metric of the user
-    if _draws_same_trials(there["protocol"]["search"], ours["protocol"]["search"]):
-        set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
-    changes |= _repeated(there["protocol"], plain["protocol"])
+    plain["protocol"]["search"] = _as_begun(
+        plain["protocol"]["search"], there["protocol"]["search"]
+    )
     names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
@@ -146,22 +145,17 @@ def without_growth(
     return plain, changes
 
 
-def _repeated(there: Mapping[str, Any], protocol: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Make repeated searches the one search that they were, and return the change."""
-    search = protocol["search"]
-    if (there["search"]["kind"], search["kind"]) != ("one", "repeated"):
-        return {}
-    protocol["search"] = of_kind(search, "one")
-    return {"protocol.search.repeats": (1, search["repeats"])} if search["repeats"] > 1 else {}
-
-
-def _draws_same_trials(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Whether the existing trials would be drawn the same way, at random or by a model."""
-    if "sampler" not in recorded or "sampler" not in current:
-        return False
-    trials = recorded["trials"]
-    start = [min(search["startup_trials"], trials) for search in (recorded, current)]
-    return current["sampler"] in INDEPENDENT or start[0] == start[1]
+def _as_begun(search: dict[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a search as the recorded one where the existing trials would be drawn the same way."""
+    if (recorded["kind"], search["kind"]) == ("one", "repeated"):
+        search = of_kind(search, "one")
+    if "sampler" in recorded and "sampler" in search:
+        trials, key = recorded["trials"], "startup_trials"  # drawn at random, not by a model
+        if search["sampler"] in INDEPENDENT or min(search[key], trials) == min(
+            recorded[key], trials
+        ):
+            search[key] = recorded[key]
+    return search
 
 
 def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:

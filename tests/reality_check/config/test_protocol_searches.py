@@ -61,7 +61,10 @@ REPEATED, SUBSETS = (f"protocol.search.kind={kind}" for kind in ("repeated", "su
         (["protocol.search.kind=subset"], ["search.kind must be one of", "'subset'", "'subsets'"]),
         (["protocol.search.kind=[subsets]"], ["search.kind must be one of"]),
         (["protocol.search.kind=null"], ["search.kind must be one of"]),
-        (["protocol={base: quick, search: 5}"], ["write a mapping", "kind: one", "not 5"]),
+        (
+            ["protocol={base: quick, search: 5}"],
+            ["must be a mapping with keys of kind, trials", "got 5"],
+        ),
         (["protocol.search.trails=5"], ["protocol.search.trails", "startup_trials", "'trials'"]),
         (
             [SUBSETS, "protocol.search.trails=5"],
