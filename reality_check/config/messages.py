@@ -79,9 +79,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
             f"letter or digit, got {given!r}."
         )
-    if kind in ("model_type", "model_attributes_type") and (
-        valid := _valid_keys(item["loc"], root)
-    ):
+    if kind.startswith("model_") and (valid := _valid_keys(item["loc"], root)):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = item["msg"].replace("Input should", "must")
     quoted = (

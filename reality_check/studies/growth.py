@@ -128,9 +128,8 @@ def without_growth(
                 plain["code"].pop(name, None)  # the fingerprint of a metric of the user
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
-    plain["protocol"]["search"] = _as_begun(
-        plain["protocol"]["search"], there["protocol"]["search"]
-    )
+    searches = [experiment["protocol"]["search"] for experiment in (there, plain)]
+    plain["protocol"]["search"] = _as_begun(*searches)
     names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
@@ -145,16 +144,14 @@ def without_growth(
     return plain, changes
 
 
-def _as_begun(search: dict[str, Any], recorded: Mapping[str, Any]) -> dict[str, Any]:
+def _as_begun(recorded: Mapping[str, Any], search: dict[str, Any]) -> dict[str, Any]:
     """Return a search as the recorded one where the existing trials would be drawn the same way."""
     if (recorded["kind"], search["kind"]) == ("one", "repeated"):
         search = of_kind(search, "one")
     if "sampler" in recorded and "sampler" in search:
-        trials, key = recorded["trials"], "startup_trials"  # drawn at random, not by a model
-        if search["sampler"] in INDEPENDENT or min(search[key], trials) == min(
-            recorded[key], trials
-        ):
-            search[key] = recorded[key]
+        start = [min(each["startup_trials"], recorded["trials"]) for each in (recorded, search)]
+        if search["sampler"] in INDEPENDENT or start[0] == start[1]:
+            search["startup_trials"] = recorded["startup_trials"]
     return search
 
 

@@ -63,7 +63,7 @@ REPEATED, SUBSETS = (f"protocol.search.kind={kind}" for kind in ("repeated", "su
         (["protocol.search.kind=null"], ["search.kind must be one of"]),
         (
             ["protocol={base: quick, search: 5}"],
-            ["must be a mapping with keys of kind, trials", "got 5"],
+            ["must be a mapping with keys of kind", "got 5"],
         ),
         (["protocol.search.trails=5"], ["protocol.search.trails", "startup_trials", "'trials'"]),
         (
