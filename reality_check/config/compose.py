@@ -21,7 +21,6 @@ from reality_check.config.named import (
 )
 from reality_check.config.overrides import parse_override, set_value
 from reality_check.config.schema import Experiment
-from reality_check.config.search import name_kind
 from reality_check.config.source_code import use_sources
 from reality_check.config.yaml_text import read_yaml, unshared
 from reality_check.utils.config_files import paper_files
@@ -77,7 +76,6 @@ def compose(
 ) -> Experiment:
     """Validate an experiment given as plain data. See :func:`load_experiment`."""
     data = unshared(raw)
-    name_kind(data)
     pairs = [parse_override(text) for text in overrides]
     for keys, value in pairs:
         if keys[0] in _FILE_KEYS:

@@ -39,6 +39,8 @@ _FROM_PACK: Schema = {
     "required": ["from"],
     "additionalProperties": False,
 }
+#: Mappings that lack what a base gives may fit several kinds of one key.
+_RENAMED = {"prefixItems": "items", "oneOf": "anyOf"}
 #: Types that a key also accepts, and that validation converts.
 _ALSO: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],
@@ -67,8 +69,6 @@ def json_schema(beside: Path | None = None) -> Schema:
         top["properties"][key] |= {"anyOf": [*names, *mappings]}
         for mapping in mappings:
             _add_base(definitions[mapping["$ref"].rpartition("/")[2]], names)
-    search = definitions["Protocol"]["properties"]["search"]
-    search["anyOf"] = _mappings(search)
     _add_methods(top["properties"], definitions["Method"], beside)
     _add_base(top, _names(config_files("experiments"), "experiment"))
     top["properties"]["variants"] = {
@@ -127,7 +127,6 @@ def _texts(part: type[Strict]) -> dict[str, str]:
 
 def _mappings(value: Schema) -> list[Schema]:
     """Return the schemas of the mappings that a key accepts: one, or one per tag."""
-    value.pop("discriminator", None)
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
     # Pydantic 2.7 wraps a reference that has a neighbour.
@@ -170,7 +169,8 @@ def _draft_7(value: Any) -> Any:
         return [_draft_7(item) for item in value]
     if not isinstance(value, dict):
         return value
-    renamed = {"items" if key == "prefixItems" else key: item for key, item in value.items()}
+    value.pop("discriminator", None)
+    renamed = {_RENAMED.get(key, key): item for key, item in value.items()}
     if "$ref" in renamed:
         # Beside a reference nothing else counts in this draft, not even a description.
         target = renamed.pop("$ref").replace("#/$defs/", "#/definitions/")

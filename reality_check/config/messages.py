@@ -9,9 +9,6 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from reality_check.config.datasets import Dataset
-from reality_check.config.method import Method
-from reality_check.config.protocol import Protocol
-from reality_check.config.schema import Experiment
 from reality_check.config.search import KINDS
 from reality_check.config.types import is_model
 from reality_check.config.values import kinds_of
@@ -37,19 +34,17 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UsageError(_explain(error, data, where)) from None
+        raise UsageError(_explain(error, data, where, model)) from None
 
 
-def _explain(error: ValidationError, data: Any, where: str) -> str:
+def _explain(error: ValidationError, data: Any, where: str, root: type[Any]) -> str:
     """Return all mistakes of a configuration, one sentence per line."""
-    roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
-    root = roots.get(error.title, Experiment)
     items = error.errors(include_url=False)
     lines = [line for item in items for line in _sentence(item, data, root).splitlines()]
     return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
 
 
-def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
+def _sentence(item: Any, data: Any, root: type[Any]) -> str:
     location = _without_tags(item["loc"])
     name = _dotted(location, data)
     kind, given = item["type"], item.get("input")
@@ -114,16 +109,13 @@ def _step(value: Any, part: Any) -> Any:
         return None
 
 
-def _valid_keys(location: Sequence[Any], root: type[BaseModel]) -> list[str]:
+def _valid_keys(location: Sequence[Any], model: Any) -> list[str]:
     """Return the valid keys of the model at a location, which has the tags that pydantic adds."""
-    model: Any = root
     for key, part in itertools.pairwise((None, *location)):
         if part in _TAGGED.get(key, ()):
             model = _TAGGED[key][part]
-        elif isinstance(part, str) and is_model(model) and part in model.model_fields:
+        elif is_model(model) and part in model.model_fields:
             model = next(filter(is_model, kinds_of(model.model_fields[part].annotation)), None)
-        elif key is None:
-            break
     if not is_model(model):
         return []
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -197,22 +197,20 @@ class Protocol(Strict):
         return value
 
     @model_validator(mode="after")
-    def _only_complete(self) -> Self:
-        if self.selects_on != "validation" and self.categories != ["complete"]:
+    def _without_validation(self) -> Self:
+        if self.selects_on == "validation":
+            return self
+        if self.categories != ["complete"]:
             raise ValueError(
                 f"selects_on: {self.selects_on} has no validation classes, so there are no folds "
                 f"to score; write categories: [complete], not {list(self.categories)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _searches(self) -> Self:
-        if self.selects_on != "validation" and self.selects_by != PRIMARY:
+        if self.selects_by != PRIMARY:
             raise ValueError(
                 f"selects_by: {self.selects_by} is about validation classes, but selects_on: "
                 f"{self.selects_on} has none; remove selects_by"
             )
-        if self.selects_on != "validation" and self.search.settings > 1:
+        if self.search.settings > 1:
             raise ValueError(
                 f"selects_on: {self.selects_on} has no search, so there is none to repeat; write "
                 "search: {kind: one}"

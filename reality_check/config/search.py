@@ -6,10 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from typing_extensions import Self
 
-from reality_check.config.differences import value_at
 from reality_check.config.types import TABLE_NEUTRAL, Fixed, PositiveInt
 from reality_check.config.values import Strict
 from reality_check.utils.text import nearest
@@ -49,12 +48,21 @@ class _AnySearch(Strict):
         return 1
 
 
+def _known(sampler: str) -> str:
+    if sampler not in SAMPLERS and "." not in sampler:
+        raise ValueError(
+            f"there is no sampler {sampler!r}; write one of {', '.join(SAMPLERS)}, or the import "
+            f"path of a subclass of optuna.samplers.BaseSampler.{nearest(sampler, SAMPLERS)}"
+        )
+    return sampler
+
+
 class _SampledSearch(_AnySearch):
     """A search by any sampler, which is built anew for every trial; its only state is the study."""
 
     trials_per_parameter: PositiveInt | None = None
     """Trials for each value that a method searches, in place of trials."""
-    sampler: str = "tpe"
+    sampler: Annotated[str, AfterValidator(_known)] = "tpe"
     """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
     or the import path of one."""
     sampler_arguments: Fixed = Field(default_factory=dict)
@@ -64,16 +72,6 @@ class _SampledSearch(_AnySearch):
     search, and all where there are not more."""
     budget: ClassVar[None] = None
     retrain_best: ClassVar[None] = None
-
-    @field_validator("sampler")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in SAMPLERS and "." not in value:
-            raise ValueError(
-                f"there is no sampler {value!r}; write one of {', '.join(SAMPLERS)}, or the import "
-                f"path of a subclass of optuna.samplers.BaseSampler.{nearest(value, SAMPLERS)}"
-            )
-        return value
 
     @property
     def trials_text(self) -> str:
@@ -169,32 +167,29 @@ def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     return {**{key: search[key] for key in search if key not in others}, "kind": kind}
 
 
-def name_kind(experiment: Mapping[str, Any]) -> None:
-    """Name the kind of the search of an experiment that a run wrote before there were kinds.
+def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a search its kind that a run wrote before there were kinds, with the keys of all.
 
-    Until 2026-11 a search had the keys of all kinds. The start-up trials of random draws are
-    dropped, since nothing depends on them.
+    The start-up trials of subsets are dropped, since nothing depends on them.
     """
-    search = value_at(experiment, "protocol.search")
-    if experiment.get("code") and isinstance(search, Mapping) and "kind" not in search:
-        given = {key: value for key, value in search.items() if value is not None}
-        several = "repeated" if given.get("repeats", 1) > 1 else "one"
-        kind = "subsets" if "budget" in given else several
-        experiment["protocol"]["search"] = of_kind(given, kind)
+    if ALL_KEYS - search.keys() != {"kind"}:
+        return search
+    several = "repeated" if search["repeats"] > 1 else "one"
+    given = {key: value for key, value in search.items() if value is not None}
+    return of_kind(given, "subsets" if "budget" in given else several)
 
 
 def _with_kind(search: Any) -> Any:
     if not isinstance(search, Mapping):
         return search
-    kind = search.get("kind", "one")
-    whole = of_kind(search, kind)
-    for key in sorted(search.keys() - whole):
+    search = {"kind": "one", **_from_earlier_versions(search)}
+    for key in sorted(search.keys() - of_kind(search, search["kind"])):
         kinds = [name for name, model in KINDS.items() if key in model.model_fields]
         raise ValueError(
             f"{key}={search[key]} belongs to the kind {' or '.join(kinds)}, but this search is of "
-            f"the kind {kind}; write kind: {kinds[-1]}, or leave out {key}"
+            f"the kind {search['kind']}; write kind: {kinds[-1]}, or leave out {key}"
         )
-    return whole
+    return search
 
 
 Search = Annotated[

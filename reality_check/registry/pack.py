@@ -118,8 +118,11 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
     Raises:
         UsageError: it was run with a key that this version does not have.
     """
-    known = compose(about["given"], where=str(path)).plain()
-    return compose(_with_values(known, about["experiment"]), where=str(path))
+    given, recorded = about["given"], about["experiment"]
+    if "kind" not in recorded["protocol"]["search"]:  # of an earlier version, read only whole
+        given["protocol"]["search"] = recorded["protocol"]["search"]
+    known = compose(given, where=str(path)).plain()
+    return compose(_with_values(known, recorded), where=str(path))
 
 
 def _with_values(known: Any, recorded: Any) -> Any:

@@ -118,7 +118,7 @@ def without_growth(
     changes: dict[str, tuple[Any, Any]] = {}
     for key in NUMBERS:
         old, new = value_at(there, key, 1), value_at(ours, key, 1)  # one search has no repeats
-        if isinstance(old, int) and isinstance(new, int) and new > old:
+        if old and new and new > old:
             changes[key] = (old, new)
     for key in LISTS:
         old, new = value_at(there, key), value_at(ours, key)

@@ -187,7 +187,6 @@ SAMPLED = {"sampler": "random", "startup_trials": 7}
     [
         (FLAT, OneSearch(trials=20, **SAMPLED)),
         (FLAT | {"looks": None}, OneSearch(trials=20, **SAMPLED)),
-        ({"trials": 20} | SAMPLED, OneSearch(trials=20, **SAMPLED)),
         (FLAT | {"repeats": 3}, RepeatedSearches(kind="repeated", trials=20, repeats=3, **SAMPLED)),
         (
             FLAT | {"budget": 5, "retrain_best": 12},
@@ -198,17 +197,21 @@ SAMPLED = {"sampler": "random", "startup_trials": 7}
 def test_files_of_runs_from_before_there_were_kinds(flat: dict[str, Any], expected: Search) -> None:
     plain = quick().plain()
     plain["protocol"]["search"] = flat
-    assert compose(plain | {"code": {"dataset": "1"}}).protocol.search == expected
-    if len(flat) > len(FLAT) - 1:
-        with refused("belongs to the kind"):
-            compose(plain | {"code": {}, "protocol": plain["protocol"] | {"search": FLAT}})
+    assert compose(plain).protocol.search == expected
+
+
+def test_only_runs_wrote_all_keys_without_a_kind() -> None:
+    plain = quick().plain()
+    plain["protocol"]["search"] = {"trials": 20, "sampler": "random", "budget": 5}
+    with refused("budget=5 belongs to the kind subsets", "is of the kind one"):
+        compose(plain)
 
 
 def test_a_run_whose_searches_were_ended_early_is_not_read() -> None:
     plain = quick().plain()
     plain["protocol"]["search"] = FLAT | {"repeats": 3, "looks": [2]}
     with refused("unknown key 'protocol.search.looks'"):
-        compose(plain | {"code": {"dataset": "1"}})
+        compose(plain)
 
 
 @pytest.mark.parametrize(("trials", "budget", "least"), [(50, 10, 15), (16, 5, 8), (6, 6, 1)])

@@ -92,7 +92,7 @@ def subsets(**keys: int) -> Experiment:
         (
             subsets(budget=5),
             subsets(budget=5, trials=30),
-            {"trials": (20, 30), "retrain_best": (10, 15)},
+            {"trials": (20, 30), "retrain_best": (10, 16)},
         ),
         (subsets(budget=5), subsets(budget=6), None),
         (experiment("protocol.search.sampler=random"), subsets(), None),
@@ -120,7 +120,8 @@ def test_a_folder_from_before_searches_had_kinds_grows(tmp_path: Path) -> None:
     file = tmp_path / "experiment.yaml"
     text = file.read_text()
     assert "    kind: one\n" in text
-    file.write_text(text.replace("    kind: one\n", "    repeats: 1\n    budget: null\n"))
+    flat = "    repeats: 1\n    budget: null\n    retrain_best: null\n"
+    file.write_text(text.replace("    kind: one\n", flat))
     assert check_same_experiment(experiment(), tmp_path)
     assert growth(experiment(*REPEATED), tmp_path) == {"protocol.search.repeats": (1, 2)}
 

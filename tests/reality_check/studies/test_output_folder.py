@@ -152,7 +152,7 @@ def test_a_key_that_is_gone_since_is_left_out_at_its_default(tmp_path: Path) -> 
     said = error_of(experiment(), tmp_path)
     assert said == (
         f"{file}: unknown key 'protocol.training.gpu.fold_batchnorm'; valid keys here: "
-        "channels_last, compile."
+        "cuda_graph, channels_last, compile."
     )
 
 
