@@ -129,7 +129,7 @@ def _stages(experiment: Experiment) -> str:
         how = "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
         return f"{runs} networks on all classes, {how}"
     if Stage.REPRODUCTIONS not in protocol.stages:
-        trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
+        trials = f"{counted(search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
     final = f", {runs} networks on all classes (complete)"
     trials = search.trials_text

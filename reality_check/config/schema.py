@@ -269,6 +269,13 @@ class Experiment(Strict):
         """
         return method.trials or self.protocol.search.trials
 
+    def planned_trials(self, method: Method) -> dict[Stage, int]:
+        """Return the number of trials of each stage of a method, over all its searches."""
+        counts = dict.fromkeys(self.protocol.stages, self.protocol.runs)
+        if Stage.SEARCH in counts:
+            counts[Stage.SEARCH] = self.trials_of(method) * self.protocol.search.repeats
+        return counts
+
     def plain(self, **options: Any) -> dict[str, Any]:
         """Return plain data that loads to the same experiment; passwords are left out."""
         plain = super().plain(**options)
@@ -279,16 +286,9 @@ class Experiment(Strict):
 
 def count_trainings(experiment: Experiment) -> int:
     """Return the number of trainings of an experiment, over all stages."""
-    return sum(trainings_of(experiment, method) for method in experiment.trained().methods)
-
-
-def trainings_of(experiment: Experiment, method: Method) -> int:
-    """Return the number of trainings of a method, over all stages."""
-    protocol = experiment.protocol
-    folds = protocol.split.folds
-    each = {
-        Stage.SEARCH: experiment.trials_of(method) * protocol.search.repeats * folds,
-        Stage.REPRODUCTIONS: protocol.runs * folds,
-        Stage.FINAL: protocol.runs,
-    }
-    return sum(each[stage] for stage in protocol.stages)
+    folds = experiment.protocol.split.folds
+    return sum(
+        count if stage is Stage.FINAL else count * folds
+        for method in experiment.trained().methods
+        for stage, count in experiment.planned_trials(method).items()
+    )

@@ -124,9 +124,8 @@ def _seconds_of(
         + 2 * times.compare(test, 1),
         Stage.FINAL: overhead + epochs * times.epoch + times.evaluation(test, 2, 1),
     }
-    counts = dict.fromkeys((Stage.REPRODUCTIONS, Stage.FINAL), protocol.runs)
-    counts[Stage.SEARCH] = experiment.trials_of(method) * protocol.search.repeats
-    return float(sum(counts[stage] * trial_seconds[stage] for stage in protocol.stages))
+    counts = experiment.planned_trials(method)
+    return float(sum(count * trial_seconds[stage] for stage, count in counts.items()))
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:

@@ -92,14 +92,9 @@ def together(deviations: Iterable[Deviation]) -> list[Deviation]:
 def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
-    protocol = experiment.protocol
-    planned = dict.fromkeys(protocol.stages, protocol.runs)
     for method in methods if not finished else ():
-        if Stage.SEARCH in planned:
-            trials = experiment.trials_of(experiment.method(method.name))
-            planned[Stage.SEARCH] = trials * protocol.search.repeats
         missing = []
-        for stage, count in planned.items():
+        for stage, count in experiment.planned_trials(experiment.method(method.name)).items():
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.differences import value_at
+from reality_check.config.differences import WEIGHTS, value_at
 from reality_check.config.overrides import set_value
 from reality_check.config.schema import Experiment
 from reality_check.config.search import INDEPENDENT, of_kind
@@ -34,7 +34,6 @@ NUMBERS = (
 DRAWING = {*NUMBERS[:3], "methods"}
 #: Keys of lists that may become longer.
 LISTS = ("protocol.final_metrics", "controls")
-_WEIGHTS = "pretrained weights"
 
 
 @dataclass(frozen=True)
@@ -157,13 +156,11 @@ def _as_begun(recorded: Mapping[str, Any], search: dict[str, Any]) -> dict[str, 
 
 def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
     """Return the fingerprints of ``current``, without those of new methods."""
-    code = {
-        name: source for name, source in current.items() if name in recorded or name == _WEIGHTS
-    }
-    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (recorded, current))
+    code = {name: source for name, source in current.items() if name in {WEIGHTS, *recorded}}
+    old, new = (set(prints.get(WEIGHTS, "none").split(", ")) for prints in (recorded, current))
     if old <= new:
-        code.pop(_WEIGHTS, None)
-        code.update({_WEIGHTS: recorded[_WEIGHTS]} if _WEIGHTS in recorded else {})
+        code.pop(WEIGHTS, None)
+        code.update({WEIGHTS: recorded[WEIGHTS]} if WEIGHTS in recorded else {})
     return code
 
 
