@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from reality_check.config.datasets import Dataset
 from reality_check.config.search import KINDS
@@ -22,7 +22,7 @@ _READERS = {
     for kind in get_args(get_args(Dataset)[0])
     for name in get_args(kind.model_fields["reader"].annotation)
 }
-_TAGGED: dict[Any, dict[str, type[BaseModel]]] = {"dataset": _READERS, "search": {**KINDS}}
+_TAGGED: dict[Any, Any] = {"dataset": _READERS, "search": KINDS}
 
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
@@ -34,14 +34,9 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UsageError(_explain(error, data, where, model)) from None
-
-
-def _explain(error: ValidationError, data: Any, where: str, root: type[Any]) -> str:
-    """Return all mistakes of a configuration, one sentence per line."""
-    items = error.errors(include_url=False)
-    lines = [line for item in items for line in _sentence(item, data, root).splitlines()]
-    return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
+        items = error.errors(include_url=False)
+        lines = [line for item in items for line in _sentence(item, data, model).splitlines()]
+        raise UsageError("\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))) from None
 
 
 def _sentence(item: Any, data: Any, root: type[Any]) -> str:
@@ -91,22 +86,15 @@ def _without_tags(location: Sequence[Any]) -> list[Any]:
 
 def _dotted(location: Sequence[Any], data: Any) -> str:
     """Return the location as the user would write it, with list entries by name."""
-    parts: list[str] = []
-    value = data
+    parts = []
     for part in location:
-        value = _step(value, part)
-        if isinstance(part, int) and isinstance(value, Mapping) and "name" in value:
-            parts.append(str(value["name"]))
-        else:
-            parts.append(str(part))
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            data = None
+        has_name = isinstance(part, int) and isinstance(data, Mapping) and "name" in data
+        parts.append(str(data["name"] if has_name else part))
     return ".".join(parts)
-
-
-def _step(value: Any, part: Any) -> Any:
-    try:
-        return value[part]
-    except (KeyError, IndexError, TypeError):
-        return None
 
 
 def _valid_keys(location: Sequence[Any], model: Any) -> list[str]:

@@ -271,10 +271,9 @@ class Experiment(Strict):
 
     def planned_trials(self, method: Method) -> dict[Stage, int]:
         """Return the number of trials of each stage of a method, over all its searches."""
-        counts = dict.fromkeys(self.protocol.stages, self.protocol.runs)
-        if Stage.SEARCH in counts:
-            counts[Stage.SEARCH] = self.trials_of(method) * self.protocol.search.repeats
-        return counts
+        protocol = self.protocol
+        counts = {Stage.SEARCH: self.trials_of(method) * protocol.search.repeats}
+        return {stage: counts.get(stage, protocol.runs) for stage in protocol.stages}
 
     def plain(self, **options: Any) -> dict[str, Any]:
         """Return plain data that loads to the same experiment; passwords are left out."""

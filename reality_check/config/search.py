@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -76,7 +77,7 @@ class _SampledSearch(_AnySearch):
     @property
     def trials_text(self) -> str:
         each = self.trials_per_parameter
-        return super().trials_text if each is None else f"{each} trials a parameter"
+        return f"{each} trials a parameter" if each else super().trials_text
 
 
 class OneSearch(_SampledSearch):
@@ -149,7 +150,7 @@ LEFT_OUT = 0.02
 def least_retrained(trials: int, budget: int) -> int:
     """Return how many of the best trials must be retrained so that few subsets are left out."""
     most = LEFT_OUT * math.comb(trials, budget)
-    return next(n for n in range(1, trials + 1) if math.comb(trials - n, budget) <= most)
+    return next(n for n in itertools.count(1) if math.comb(trials - n, budget) <= most)
 
 
 KINDS: dict[str, type[_AnySearch]] = {
@@ -164,7 +165,7 @@ ALL_KEYS = {**RepeatedSearches.model_fields, **SubsetsSearch.model_fields}.keys(
 def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Return a search as one of that kind, without the keys that only other kinds have."""
     others = ALL_KEYS - KINDS[kind].model_fields if str(kind) in KINDS else {}
-    return {**{key: search[key] for key in search if key not in others}, "kind": kind}
+    return {key: search[key] for key in search if key not in others} | {"kind": kind}
 
 
 def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,9 +175,8 @@ def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     if ALL_KEYS - search.keys() != {"kind"}:
         return search
-    several = "repeated" if search["repeats"] > 1 else "one"
-    given = {key: value for key, value in search.items() if value is not None}
-    return of_kind(given, "subsets" if "budget" in given else several)
+    kind = "subsets" if search["budget"] else "repeated" if search["repeats"] > 1 else "one"
+    return of_kind({key: value for key, value in search.items() if value is not None}, kind)
 
 
 def _with_kind(search: Any) -> Any:

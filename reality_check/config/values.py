@@ -37,12 +37,14 @@ _ELSEWHERE = (
 #: Matches every value of a removed key that changed no result.
 ANY = object()
 
-#: Removed keys by class and name, with the default, which files of earlier versions still hold.
+#: Removed keys by class, with their defaults, which files of earlier versions still hold.
 GONE = {
-    ("GpuSettings", "fold_batchnorm"): False,
-    ("GpuSettings", "probe"): ANY,
-    ("GpuSettings", "cudnn_benchmark"): ANY,
-    ("GpuSettings", "fused_optimizers"): ANY,
+    "GpuSettings": {
+        "fold_batchnorm": False,
+        "probe": ANY,
+        "cudnn_benchmark": ANY,
+        "fused_optimizers": ANY,
+    },
 }
 
 
@@ -74,8 +76,8 @@ class Strict(BaseModel):
         if not isinstance(values, Mapping):
             return values
         meant = {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
-        for (name, key), default in GONE.items():
-            if name == cls.__name__ and default in (ANY, meant.get(key)):
+        for key, default in GONE.get(cls.__name__, {}).items():
+            if default in (ANY, meant.get(key)):
                 meant.pop(key, None)
         return meant
 

@@ -58,7 +58,7 @@ class Step:
 
 def read_steps(out_dir: Path) -> list[Step]:
     """Return the steps in which the experiment of an output folder has grown, in order."""
-    file = _steps_file(out_dir)
+    file = own_path(out_dir, "steps.json")
     return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
 
 
@@ -79,11 +79,9 @@ def record_step(
 
 def write_steps(steps: list[Step], out_dir: Path) -> None:
     """Write the steps in which the experiment of an output folder has grown."""
-    atomic_write(_steps_file(out_dir), json.dumps([asdict(step) for step in steps], indent=1))
-
-
-def _steps_file(out_dir: Path) -> Path:
-    return own_path(out_dir, "steps.json")
+    atomic_write(
+        own_path(out_dir, "steps.json"), json.dumps([asdict(step) for step in steps], indent=1)
+    )
 
 
 def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
@@ -166,10 +164,9 @@ def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]
 
 def describe_changes(changes: Mapping[str, Any]) -> str:
     """Describe changes: ``protocol.search.trials from 4 to 8, methods + contrastive``."""
-    texts = []
-    for key, (old, new) in changes.items():
-        if isinstance(new, list):
-            texts.append(f"{key} + {', '.join(value for value in new if value not in old)}")
-        else:
-            texts.append(f"{key} from {old} to {new}")
-    return ", ".join(texts)
+    return ", ".join(
+        f"{key} + {', '.join(value for value in new if value not in old)}"
+        if isinstance(new, list)
+        else f"{key} from {old} to {new}"
+        for key, (old, new) in changes.items()
+    )
