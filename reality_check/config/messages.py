@@ -80,8 +80,11 @@ def _sentence(item: Any, data: Any, root: type[Any]) -> str:
 
 def _without_tags(location: Sequence[Any]) -> list[Any]:
     """Return the location as in the YAML, without the tags that pydantic adds to it."""
-    pairs = itertools.pairwise((None, *location))
-    return [part for key, part in pairs if part not in _TAGGED.get(key, ())]
+    return [
+        part
+        for key, part in itertools.pairwise((None, *location))
+        if part not in _TAGGED.get(key, ())
+    ]
 
 
 def _dotted(location: Sequence[Any], data: Any) -> str:
