@@ -106,7 +106,7 @@ def make(options: argparse.Namespace, out: Path) -> None:
     methods = [
         {"base": "quick/normalized_softmax", "name": f"m{n}"} for n in range(options.methods)
     ]
-    search = {"trials": options.trials, "repeats": options.searches, "sampler": "random"}
+    search = {"kind": "repeated", "trials": options.trials, "repeats": options.searches}
     images = {"base": "glyphs", "classes": 2 * options.classes, "images_per_class": 10}
     experiment = compose(
         {
@@ -115,7 +115,7 @@ def make(options: argparse.Namespace, out: Path) -> None:
             "model": "conv4",
             "protocol": {
                 "base": "quick_one_search",
-                "search": {**search, "startup_trials": 1},
+                "search": {**search, "sampler": "random"},
                 "reproductions": options.reproductions,
             },
             "methods": methods,

@@ -133,15 +133,13 @@ def _describe_trainings(experiment: Experiment) -> str:
         )
         return f"{runs} networks on all classes, {selection}"
     if Stage.REPRODUCTIONS not in protocol.stages:
-        trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
+        trials = f"{counted(search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
-    final = f", {runs} networks on all classes (complete)"
     trials = search.trials_text
     if search.repeats > 1:
         trials = f"{search.repeats} searches of {trials}"
-    return f"{trials} and {runs} reproductions on {folds} folds" + (
-        final if Stage.FINAL in protocol.stages else ""
-    )
+    final = f", {runs} networks on all classes (complete)" * (Stage.FINAL in protocol.stages)
+    return f"{trials} and {runs} reproductions on {folds} folds{final}"
 
 
 def _print_group(group: str) -> None:

@@ -89,16 +89,20 @@ def compose(
     data = layers.choose_variant(data, where)
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
-    given_protocol = data.get("protocol")
     named: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
     named["methods"] = partial(expand_methods, data["methods"], beside)
     data |= zip(named, every(named.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
+    changed_search: dict[str, Any] = {}
     for keys, value in parsed:
+        if keys == ["protocol", "search"]:
+            changed_search.clear()
         if len(keys) > 1:
-            set_value(data, keys, value)
+            is_in_search = keys[:2] == ["protocol", "search"] != keys
+            set_value(changed_search if is_in_search else data, keys, value)
+    data = layers.merge(data, changed_search)
     for method in data["methods"]:
         own_model = method.get("model")
         if isinstance(own_model, str) or (isinstance(own_model, Mapping) and "base" in own_model):
@@ -106,28 +110,10 @@ def compose(
             method["model"] = _changes_to(model, data["model"], f"{where}: {method['name']}.model")
         if isinstance(method.get("training"), Mapping):
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
-    _shorten_startup(data["protocol"], given_protocol, parsed)
     _add_controls(data, where)
     experiment: Experiment = validate(Experiment, data, where)
     named_protocol(experiment.protocol.reference)
     return experiment
-
-
-def _shorten_startup(
-    protocol: Any, given_protocol: Any, overrides: Sequence[tuple[list[str], Any]]
-) -> None:
-    """Lower ``startup_trials`` to the number of trials, unless it was set explicitly."""
-    search = protocol.get("search") if isinstance(protocol, Mapping) else None
-    if not isinstance(search, dict):
-        return
-    given_search = given_protocol.get("search") if isinstance(given_protocol, Mapping) else None
-    keys = [
-        *(given_search if isinstance(given_search, Mapping) else ()),
-        *(k[-1] for k, _ in overrides),
-    ]
-    trials, startup = search.get("trials"), search.get("startup_trials")
-    if "startup_trials" not in keys and isinstance(trials, int) and isinstance(startup, int):
-        search["startup_trials"] = min(max(1, trials), startup)
 
 
 def _add_controls(data: dict[str, Any], where: str) -> None:

@@ -39,6 +39,8 @@ _FROM_PACK: Schema = {
     "required": ["from"],
     "additionalProperties": False,
 }
+#: Mappings that lack what a base gives may fit several kinds of one key.
+_RENAMED = {"prefixItems": "items", "oneOf": "anyOf"}
 #: Types that a key also accepts, and that validation converts.
 _ALTERNATIVES: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],
@@ -124,8 +126,7 @@ def _attribute_docstrings(part: type[Strict]) -> dict[str, str]:
 
 
 def _mapping_schemas(value: Schema) -> list[Schema]:
-    """Return the schemas of the mappings that a key accepts: one, or one per reader."""
-    value.pop("discriminator", None)
+    """Return the schemas of the mappings that a key accepts: one, or one per tag."""
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
     # Pydantic 2.7 wraps a reference that has a neighbour.
@@ -168,7 +169,8 @@ def _draft_7(value: Any) -> Any:
         return [_draft_7(item) for item in value]
     if not isinstance(value, dict):
         return value
-    renamed = {"items" if key == "prefixItems" else key: item for key, item in value.items()}
+    value.pop("discriminator", None)
+    renamed = {_RENAMED.get(key, key): item for key, item in value.items()}
     if "$ref" in renamed:
         # In draft 7, all keys next to a reference are ignored, even a description.
         target = renamed.pop("$ref").replace("#/$defs/", "#/definitions/")

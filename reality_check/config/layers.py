@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reality_check.config.search import of_kind
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -17,12 +18,16 @@ _NAMED = ("dataset", "model", "protocol")
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced."""
+    """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced.
+
+    A search that names its kind keeps of the one below what that kind has.
+    """
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not _replaces(old, value):
-            merged[key] = merge(old, value)
+            is_search = key == "search" and "kind" in value
+            merged[key] = merge(of_kind(old, value["kind"]) if is_search else old, value)
         else:
             merged[key] = value
     return merged

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from reality_check.config.datasets import Dataset
-from reality_check.config.method import Method
-from reality_check.config.protocol import Protocol
-from reality_check.config.schema import Experiment
+from reality_check.config.search import KINDS
 from reality_check.config.types import is_model
 from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: The model of each value of ``reader``; pydantic puts these values into the locations of errors.
+#: The model of each value of ``reader`` and, below, also of ``kind``, by the key of the mapping;
+#: pydantic puts these values into the locations of errors.
 _READERS = {
     name: kind
     for kind in get_args(get_args(Dataset)[0])
     for name in get_args(kind.model_fields["reader"].annotation)
 }
+_TAGGED: dict[Any, Any] = {"dataset": _READERS, "search": KINDS}
 
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
@@ -33,26 +34,19 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise UsageError(_explain(error, data, where)) from None
+        items = error.errors(include_url=False)
+        lines = [line for item in items for line in _sentence(item, data, model).splitlines()]
+        raise UsageError("\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))) from None
 
 
-def _explain(error: ValidationError, data: Any, where: str) -> str:
-    """Return all mistakes of a configuration, one sentence per line."""
-    roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
-    root = roots.get(error.title, Experiment)
-    mistakes = error.errors(include_url=False)
-    lines = [line for mistake in mistakes for line in _sentence(mistake, data, root).splitlines()]
-    return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
-
-
-def _sentence(mistake: Any, data: Any, root: type[BaseModel]) -> str:
+def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
     """Return the message on one mistake; a line for each, if a check found several."""
-    location = _without_reader(mistake["loc"])
+    location = _without_tags(mistake["loc"])
     name = _dotted(location, data)
     kind, given = mistake["type"], mistake.get("input")
     context = mistake.get("ctx", {})
     if kind in ("extra_forbidden", "invalid_key"):
-        valid = _valid_keys(location[:-1], data, root)
+        valid = _valid_keys(mistake["loc"][:-1], root)
         hint = nearest(str(location[-1]), valid)
         return f"unknown key {name!r}; valid keys here: {', '.join(valid)}.{hint}"
     if kind == "missing":
@@ -76,7 +70,7 @@ def _sentence(mistake: Any, data: Any, root: type[BaseModel]) -> str:
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
             f"letter or digit, got {given!r}."
         )
-    if kind == "model_type" and (valid := _valid_keys(location, data, root)):
+    if kind.startswith("model_") and (valid := _valid_keys(mistake["loc"], root)):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = mistake["msg"].replace("Input should", "must")
     advice = (
@@ -85,46 +79,35 @@ def _sentence(mistake: Any, data: Any, root: type[BaseModel]) -> str:
     return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{advice}."
 
 
-def _without_reader(location: Sequence[Any]) -> list[Any]:
-    """Return the location as in the YAML, without the reader that pydantic adds to it."""
+def _without_tags(location: Sequence[Any]) -> list[Any]:
+    """Return the location as in the YAML, without the tags that pydantic adds to it."""
     return [
         part
-        for index, part in enumerate(location)
-        if not (part in _READERS and index and location[index - 1] == "dataset")
+        for key, part in itertools.pairwise((None, *location))
+        if part not in _TAGGED.get(key, ())
     ]
 
 
 def _dotted(location: Sequence[Any], data: Any) -> str:
     """Return the location as the user would write it, with list entries by name."""
-    parts: list[str] = []
-    value = data
+    parts = []
     for part in location:
-        value = _entry(value, part)
-        if isinstance(part, int) and isinstance(value, Mapping) and "name" in value:
-            parts.append(str(value["name"]))
-        else:
-            parts.append(str(part))
+        try:
+            data = data[part]
+        except (KeyError, IndexError, TypeError):
+            data = None
+        has_name = isinstance(part, int) and isinstance(data, Mapping) and "name" in data
+        parts.append(str(data["name"] if has_name else part))
     return ".".join(parts)
 
 
-def _entry(value: Any, part: Any) -> Any:
-    """Return an entry of a mapping or list, or ``None``."""
-    try:
-        return value[part]
-    except (KeyError, IndexError, TypeError):
-        return None
-
-
-def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> list[str]:
-    """Return the valid keys of the model at a location."""
-    model: Any = root
-    for depth, part in enumerate(location):
-        if part == "dataset" and model is Experiment:
-            model = _READERS[_entry(_entry(data, "dataset"), "reader")]
-        elif isinstance(part, str) and is_model(model) and part in model.model_fields:
+def _valid_keys(location: Sequence[Any], model: Any) -> list[str]:
+    """Return the valid keys of the model at a location, which has the tags that pydantic adds."""
+    for key, part in itertools.pairwise((None, *location)):
+        if part in _TAGGED.get(key, ()):
+            model = _TAGGED[key][part]
+        elif is_model(model) and part in model.model_fields:
             model = next(filter(is_model, kinds_of(model.model_fields[part].annotation)), None)
-        elif depth == 0:
-            break
     if not is_model(model):
         return []
     return [field.alias or name for name, field in model.model_fields.items()]

@@ -6,7 +6,6 @@ iterations), all learning rates are per optimiser step.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,12 +30,13 @@ from reality_check.config.metrics import (
     check_selects,
     metric_of,
 )
+from reality_check.config.search import INDEPENDENT as INDEPENDENT
+from reality_check.config.search import OneSearch, Search
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, Fixed, Name, PositiveInt
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.errors import UsageError
-from reality_check.utils.text import nearest
 
 #: The name of a class in the data set; numbers are converted to text.
 ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
@@ -99,134 +99,6 @@ class Split(Strict):
         return value
 
 
-#: Names of samplers, and their classes in :mod:`optuna.samplers`.
-SAMPLERS = {
-    "tpe": "TPESampler",
-    "gp": "GPSampler",
-    "cmaes": "CmaEsSampler",
-    "random": "RandomSampler",
-    "qmc": "RandomSampler",
-}
-#: Samplers whose draws depend only on the seed, the trial and the parameter.
-INDEPENDENT = ("random", "qmc")
-
-
-class Search(Strict):
-    """The hyper-parameter searches of every method: the same budget for all.
-
-    ``repeats`` independent searches of ``trials`` trials end with one winner each, which is
-    retrained; verdicts about a loss are about the means of its searches. With ``budget`` there is
-    one random search, and the result of a search of ``budget`` trials is estimated from all subsets
-    of that many of its trials. A new sampler is built for every trial; its only state is the study.
-    """
-
-    trials: PositiveInt = 50
-    """Sets of hyper-parameters that each method tries; the same budget for all."""
-    trials_per_parameter: PositiveInt | None = None
-    """Trials for each value that a method searches, in place of trials."""
-    repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
-    """Independent searches of each method; a verdict is about their means."""
-    sampler: str = "tpe"
-    """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
-    or the import path of one."""
-    sampler_arguments: Fixed = Field(default_factory=dict)
-    """Further keyword arguments of the sampler."""
-    startup_trials: Annotated[int, Field(ge=1)] = 10
-    """First trials that are drawn at random; at least as many as a method has hyper-parameters to
-    search."""
-    retrain_best: PositiveInt | None = None
-    """With budget: how many of the best trials are retrained; by default as few as suffice."""
-    budget: PositiveInt | None = None
-    """Number of trials of the search that is estimated from all subsets of one random search."""
-
-    @field_validator("sampler")
-    @classmethod
-    def _check_sampler(cls, value: str) -> str:
-        if value not in SAMPLERS and "." not in value:
-            raise ValueError(
-                f"there is no sampler {value!r}; write one of {', '.join(SAMPLERS)}, or the import "
-                f"path of a subclass of optuna.samplers.BaseSampler.{nearest(value, SAMPLERS)}"
-            )
-        return value
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.sampler not in INDEPENDENT and self.startup_trials > self.trials:
-            if "startup_trials" in self.model_fields_set:
-                raise ValueError(
-                    f"startup_trials={self.startup_trials} of trials={self.trials}: every trial "
-                    f"would be drawn at random; write startup_trials: {max(1, self.trials // 2)}, "
-                    "or sampler: random"
-                )
-            self.startup_trials = self.trials
-        self._check_budget()
-        return self
-
-    def _check_budget(self) -> None:
-        if self.budget is None:
-            if self.retrain_best is not None:
-                raise ValueError(
-                    f"retrain_best={self.retrain_best} belongs to the budget that is estimated "
-                    "for, which is missing; write for example budget: 10 with trials: 50"
-                )
-            return
-        if self.sampler != "random":
-            raise ValueError(
-                f"budget={self.budget} needs independent trials, but sampler is {self.sampler}; "
-                "write sampler: random, or budget: null"
-            )
-        if self.repeats > 1:
-            raise ValueError(
-                f"budget={self.budget} is about one random search, but repeats is {self.repeats}; "
-                f"write repeats: 1 and trials: {self.repeats * self.trials}, or budget: null"
-            )
-        if self.trials_per_parameter is not None:
-            raise ValueError(
-                f"budget={self.budget} is the same for all methods, but trials_per_parameter gives "
-                "each another number of trials; remove one of them"
-            )
-        if self.budget > self.trials:
-            raise ValueError(
-                f"budget={self.budget} is more than trials={self.trials}; write budget: "
-                f"{max(1, self.trials // 3)}, or budget: null"
-            )
-        least = least_retrained(self.trials, self.budget)
-        if self.retrain_best is None:
-            self.retrain_best = least
-        if not least <= self.retrain_best <= self.trials:
-            raise ValueError(
-                f"retrain_best={self.retrain_best} of trials={self.trials} with budget="
-                f"{self.budget}: at least the best {least} must be retrained, since else more than "
-                f"{LEFT_OUT:.0%} of all searches are won by others, and at most {self.trials}; "
-                "leave it out to have the least"
-            )
-
-    @property
-    def trials_text(self) -> str:
-        """The number of trials of a search, in words."""
-        each = self.trials_per_parameter
-        return f"{self.trials} trials" if each is None else f"{each} trials a parameter"
-
-    @property
-    def settings(self) -> int:
-        """The number of retrained trials of a method: the winner of each search, or the best."""
-        return self.retrain_best or self.repeats
-
-
-#: The largest fraction of subsets whose best trial is not retrained.
-LEFT_OUT = 0.02
-
-
-def least_retrained(trials: int, budget: int) -> int:
-    """Return how many of the best trials must be retrained so that few subsets are left out."""
-    subsets = math.comb(trials, budget)
-    return next(
-        retrained
-        for retrained in range(1, trials + 1)
-        if math.comb(trials - retrained, budget) <= LEFT_OUT * subsets
-    )
-
-
 class Complete(Strict):
     """The category trained on all trainval classes."""
 
@@ -280,7 +152,7 @@ class Protocol(Strict):
     """The validation metric that chooses epochs and trials, e.g. recall_at_1."""
     training: Training
     """How each network is trained."""
-    search: Search = Field(default_factory=Search)
+    search: Search = Field(default_factory=OneSearch)
     """The hyper-parameter search of every method."""
     reproductions: PositiveInt = 10
     """Retrainings with fresh seeds of each winner, or each retrained trial."""
@@ -327,24 +199,22 @@ class Protocol(Strict):
 
     @model_validator(mode="after")
     def _check_selects_on(self) -> Self:
-        if self.selects_on != "validation" and self.categories != ["complete"]:
+        if self.selects_on == "validation":
+            return self
+        if self.categories != ["complete"]:
             raise ValueError(
                 f"selects_on: {self.selects_on} has no validation classes, so there are no folds "
                 f"to score; write categories: [complete], not {list(self.categories)}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_search(self) -> Self:
-        if self.selects_on != "validation" and self.selects_by != PRIMARY:
+        if self.selects_by != PRIMARY:
             raise ValueError(
                 f"selects_by: {self.selects_by} is about validation classes, but selects_on: "
                 f"{self.selects_on} has none; remove selects_by"
             )
-        if self.selects_on != "validation" and self.search.settings > 1:
+        if self.search.settings > 1:
             raise ValueError(
                 f"selects_on: {self.selects_on} has no search, so there is none to repeat; write "
-                "search.repeats: 1 and no retrain_best"
+                "search: {kind: one}"
             )
         return self
 

@@ -133,11 +133,11 @@ class Experiment(Strict):
                     f"method {method.name!r} has starts_from and warm_start, but a search has one "
                     "first trial; leave one out"
                 )
-            if start_keys and self.protocol.search.budget is not None:
+            if start_keys and self.protocol.search.kind == "subsets":
                 raise ValueError(
-                    f"method {method.name!r} has {start_keys[0]}, but protocol.search.budget needs "
-                    f"trials that are all drawn at random; remove {start_keys[0]}, or write "
-                    "protocol.search.budget: null"
+                    f"method {method.name!r} has {start_keys[0]}, but all trials of searches of "
+                    f"the kind subsets are drawn at random; remove {start_keys[0]}, or write "
+                    "protocol.search.kind: repeated"
                 )
         start_methods = {m.name: m.starts_from.method for m in self.methods if m.starts_from}
         for name, start_method in start_methods.items():

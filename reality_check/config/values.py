@@ -37,24 +37,15 @@ _MISTAKEN_KEYS = (
 #: Stands for all values of a removed key that affected no result.
 ANY = object()
 
-#: Removed keys, by class and name: the default, which files of earlier versions may still have, and
-#: the message for any other value.
-GONE: dict[tuple[str, str], tuple[Any, str]] = {
-    ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
-    ("GpuSettings", "probe"): (ANY, ""),
-    ("GpuSettings", "cudnn_benchmark"): (ANY, ""),
-    ("GpuSettings", "fused_optimizers"): (ANY, ""),
-    ("Search", "looks"): (None, "ended searches early and is gone; all repeats are made"),
+#: Removed keys by class, with their defaults, which files of earlier versions still hold.
+GONE = {
+    "GpuSettings": {
+        "fold_batchnorm": False,
+        "probe": ANY,
+        "cudnn_benchmark": ANY,
+        "fused_optimizers": ANY,
+    },
 }
-
-
-def is_gone(dotted: str, value: Any) -> bool:
-    """Whether the key is gone, and its value, from an earlier version, is the default."""
-    last = dotted.rpartition(".")[2]
-    return any(
-        key == last and (default is ANY or value == default)
-        for (_, key), (default, _) in GONE.items()
-    )
 
 
 class Strict(BaseModel):
@@ -85,11 +76,9 @@ class Strict(BaseModel):
         if not isinstance(values, Mapping):
             return values
         meant = {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
-        for (name, key), (default, why) in GONE.items():
-            if name != cls.__name__ or key not in meant:
-                continue
-            if meant.pop(key) != default and default is not ANY:
-                raise ValueError(f"{key} {why}; remove the key")
+        for key, default in GONE.get(cls.__name__, {}).items():
+            if default in (ANY, meant.get(key)):
+                meant.pop(key, None)
         return meant
 
 

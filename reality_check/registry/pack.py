@@ -28,7 +28,6 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.config.packs import SCHEMA, VERSION
 from reality_check.config.schema import Experiment
-from reality_check.config.values import is_gone
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.growth import read_steps, write_steps
@@ -48,7 +47,6 @@ _FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that define what is compared, not how it is measured.
 _OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
-_ABSENT = object()
 #: Temporary folders of opened packs; results read scores of queries from them when needed.
 _UNPACKED = contextlib.ExitStack()
 atexit.register(_UNPACKED.close)
@@ -121,8 +119,11 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
     Raises:
         UsageError: it was run with a key that this version does not have.
     """
-    known = compose(about["given"], where=str(path)).plain()
-    return compose(_with_values(known, about["experiment"]), where=str(path))
+    given, recorded = about["given"], about["experiment"]
+    if "kind" not in recorded["protocol"]["search"]:  # of an earlier version, read only whole
+        given["protocol"]["search"] = recorded["protocol"]["search"]
+    known = compose(given, where=str(path)).plain()
+    return compose(_with_values(known, recorded), where=str(path))
 
 
 def _with_values(known: Any, recorded: Any) -> Any:
@@ -136,12 +137,12 @@ def _with_values(known: Any, recorded: Any) -> Any:
 
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
-    """Check the recorded hash; further keys and other defaults of later versions are allowed."""
+    """Check the recorded hash; other keys and defaults of later versions are allowed."""
     listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
     odd = [
         key
         for key, value in listed.items()
-        if value_at(whole, key, _ABSENT) != value and not is_gone(key, value)
+        if value_at(whole, key, value_at(about["experiment"], key)) != value
     ]
     if odd or given != _hash(listed):
         what = f"in which {odd[0]} is another" if odd else f"whose hash is {_hash(listed)}"

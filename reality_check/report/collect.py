@@ -11,8 +11,8 @@ from typing import Any
 
 from reality_check.config.method import Method
 from reality_check.config.metrics import DIVERGED, METRICS, STAGES, Stage, metric_of
-from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.config.search import INDEPENDENT
 from reality_check.config.values import Range
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations

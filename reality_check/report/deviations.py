@@ -12,8 +12,9 @@ from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
-from reality_check.config.protocol import INDEPENDENT, Protocol
+from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
+from reality_check.config.search import ALL_KEYS, INDEPENDENT
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
 from reality_check.report.wording import counts_text
 from reality_check.results import Deviation, MethodResults
@@ -357,9 +358,10 @@ def _part_of(key: str) -> tuple[str, str]:
 
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
+    plain = protocol.plain() | {"search": {key: getattr(protocol.search, key) for key in ALL_KEYS}}
     return {
         key: value
-        for key, value in protocol.plain().items()
+        for key, value in plain.items()
         if key not in _COMPARISON_KEYS and not is_table_neutral(f"protocol.{key}")
     }
 

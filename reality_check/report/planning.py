@@ -70,7 +70,7 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     elif search.repeats < 3:
         return (
             "differences: no verdict on losses, which takes three searches of each "
-            "(protocol.search.repeats), or one random search with a budget; docs/choosing.md"
+            "(protocol.search.kind: repeated), or subsets of a random one; docs/choosing.md"
         )
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)

@@ -8,20 +8,20 @@ from typing import Any
 
 from reality_check.config.method import BeforeTraining, open_values
 from reality_check.config.metrics import Stage
-from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.config.search import INDEPENDENT
 from reality_check.report.wording import counts_text, listed
 from reality_check.results import Deviation, MethodResults
-from reality_check.studies.growth import describe_changes
+from reality_check.studies.growth import NUMBERS, describe_changes
 from reality_check.studies.plan import Step, Studies, StudyState
 from reality_check.utils.environment import split_versions
 
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"
 #: Keys that extend searches.
-_LONGER_SEARCH = ("protocol.search.trials", "protocol.search.trials_per_parameter")
+_LONGER_SEARCH = NUMBERS[:2]
 #: Keys that add searches or runs.
-_MORE_RUNS = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol.reproductions")
+_MORE_RUNS = NUMBERS[2:]
 
 
 def unequal_treatment(

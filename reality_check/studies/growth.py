@@ -15,15 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.differences import value_at
+from reality_check.config.differences import WEIGHTS, value_at
 from reality_check.config.overrides import set_value
-from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.config.search import INDEPENDENT, of_kind
 from reality_check.studies.plan import Step
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 
-#: Keys of numbers that may become larger.
+#: Keys of numbers that may become larger; the first two make searches longer.
 NUMBERS = (
     "protocol.search.trials",
     "protocol.search.trials_per_parameter",
@@ -35,13 +35,11 @@ NUMBERS = (
 DRAWING = {*NUMBERS[:3], "methods"}
 #: Keys of lists that may become longer.
 LISTS = ("protocol.final_metrics", "controls")
-_STARTUP = "protocol.search.startup_trials"
-_WEIGHTS = "pretrained weights"
 
 
 def read_steps(out_dir: Path) -> list[Step]:
     """Return the steps in which the experiment of an output folder has grown, in order."""
-    file = _steps_file(out_dir)
+    file = own_path(out_dir, "steps.json")
     return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
 
 
@@ -62,11 +60,9 @@ def record_step(
 
 def write_steps(steps: list[Step], out_dir: Path) -> None:
     """Write the steps in which the experiment of an output folder has grown."""
-    atomic_write(_steps_file(out_dir), json.dumps([asdict(step) for step in steps], indent=1))
-
-
-def _steps_file(out_dir: Path) -> Path:
-    return own_path(out_dir, "steps.json")
+    atomic_write(
+        own_path(out_dir, "steps.json"), json.dumps([asdict(step) for step in steps], indent=1)
+    )
 
 
 def without_growth(
@@ -85,8 +81,8 @@ def without_growth(
     plain = copy.deepcopy(dict(ours))
     changes: dict[str, tuple[Any, Any]] = {}
     for key in NUMBERS:
-        old, new = value_at(there, key), value_at(ours, key)
-        if isinstance(old, int) and isinstance(new, int) and new > old:
+        old, new = value_at(there, key, 1), value_at(ours, key, 1)  # one search has no repeats
+        if old and new and new > old:
             changes[key] = (old, new)
     for key in LISTS:
         old, new = value_at(there, key), value_at(ours, key)
@@ -94,10 +90,10 @@ def without_growth(
             changes[key] = (old, new)
             for name in {*new} - {*old, *there["code"]}:
                 plain["code"].pop(name, None)  # the fingerprint of a metric of the user
-    if _draws_same_trials(there["protocol"]["search"], ours["protocol"]["search"]):
-        set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
+    searches = [experiment["protocol"]["search"] for experiment in (there, plain)]
+    plain["protocol"]["search"] = _as_begun(*searches)
     names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
@@ -112,31 +108,32 @@ def without_growth(
     return plain, changes
 
 
-def _draws_same_trials(recorded: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Whether the existing trials would be drawn the same way, at random or by a model."""
-    trials = recorded["trials"]
-    start = [min(search["startup_trials"], trials) for search in (recorded, current)]
-    return current["sampler"] in INDEPENDENT or start[0] == start[1]
+def _as_begun(recorded: Mapping[str, Any], search: dict[str, Any]) -> dict[str, Any]:
+    """Return a search as the recorded one where the existing trials would be drawn the same way."""
+    if (recorded["kind"], search["kind"]) == ("one", "repeated"):
+        search = of_kind(search, "one")
+    if "sampler" in recorded and "sampler" in search:
+        start = [min(each["startup_trials"], recorded["trials"]) for each in (recorded, search)]
+        if search["sampler"] in INDEPENDENT or start[0] == start[1]:
+            search["startup_trials"] = recorded["startup_trials"]
+    return search
 
 
 def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
     """Return the fingerprints of ``current``, without those of new methods."""
-    code = {
-        name: source for name, source in current.items() if name in recorded or name == _WEIGHTS
-    }
-    old, new = (set(prints.get(_WEIGHTS, "none").split(", ")) for prints in (recorded, current))
+    code = {name: source for name, source in current.items() if name in {WEIGHTS, *recorded}}
+    old, new = (set(prints.get(WEIGHTS, "none").split(", ")) for prints in (recorded, current))
     if old <= new:
-        code.pop(_WEIGHTS, None)
-        code.update({_WEIGHTS: recorded[_WEIGHTS]} if _WEIGHTS in recorded else {})
+        code.pop(WEIGHTS, None)
+        code.update({WEIGHTS: recorded[WEIGHTS]} if WEIGHTS in recorded else {})
     return code
 
 
 def describe_changes(changes: Mapping[str, Any]) -> str:
     """Describe changes: ``protocol.search.trials from 4 to 8, methods + contrastive``."""
-    texts = []
-    for key, (old, new) in changes.items():
-        if isinstance(new, list):
-            texts.append(f"{key} + {', '.join(value for value in new if value not in old)}")
-        else:
-            texts.append(f"{key} from {old} to {new}")
-    return ", ".join(texts)
+    return ", ".join(
+        f"{key} + {', '.join(value for value in new if value not in old)}"
+        if isinstance(new, list)
+        else f"{key} from {old} to {new}"
+        for key, (old, new) in changes.items()
+    )

@@ -18,7 +18,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.config.classes import build, find_class
-from reality_check.config.protocol import SAMPLERS, Search
+from reality_check.config.search import SAMPLERS, Search
 from reality_check.config.values import Range, Searched
 from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive

@@ -157,8 +157,8 @@ def test_reproductions_of_several_searches_keep_their_numbers(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More searches, and then more reproductions of each: nothing is trained twice."""
-    some = ["protocol.categories=[aggregate]", "protocol.search.repeats=2"]
-    run(tiny, tmp_path, *some, "protocol.reproductions=1")
+    some = ["protocol.categories=[aggregate]", "protocol.search.kind=repeated"]
+    run(tiny, tmp_path, *some, "protocol.search.repeats=2", "protocol.reproductions=1")
     before = rc.load_results(tmp_path / "out").records()
     done: list[tuple[str, int, int]] = []
     do = TrialRunner.do
@@ -168,7 +168,7 @@ def test_reproductions_of_several_searches_keep_their_numbers(
         return do(self, work, context)
 
     monkeypatch.setattr(TrialRunner, "do", noting)
-    run(tiny, tmp_path, *some, "protocol.reproductions=2")
+    run(tiny, tmp_path, *some, "protocol.search.repeats=2", "protocol.reproductions=2")
     assert done == [
         ("reproductions", 0, 2),
         ("reproductions", 0, 3),
@@ -176,7 +176,7 @@ def test_reproductions_of_several_searches_keep_their_numbers(
         ("baselines", 0, 3),
     ]
     done.clear()
-    run(tiny, tmp_path, some[0], "protocol.search.repeats=3", "protocol.reproductions=2")
+    run(tiny, tmp_path, *some, "protocol.search.repeats=3", "protocol.reproductions=2")
     assert done[:2] == [("search", 2, 0), ("search", 2, 1)]
     assert done[2:4] == [("reproductions", 0, 4), ("reproductions", 0, 5)]
     after = rc.load_results(tmp_path / "out")

@@ -132,8 +132,8 @@ def test_an_unfinished_folder_can_be_read_too(moved: tuple[Path, Path], tmp_path
     shutil.rmtree(tmp_path / "copy" / "sources")
     locked = tmp_path / "copy" / "experiment.yaml"
     text = locked.read_text()
-    assert "repeats: 1" in text
-    locked.write_text(text.replace("repeats: 1", "repeats: 3"))
+    assert "kind: one" in text
+    locked.write_text(text.replace("kind: one", "kind: repeated\n    repeats: 3"))
     before = (tmp_path / "copy" / "studies.db").read_bytes()
     said = run_command(tmp_path, "status", "copy").stdout
     assert "2 of 6" in said

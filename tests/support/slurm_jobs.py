@@ -25,7 +25,7 @@ def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
     changes = {
         "protocol": {
             "training": training,
-            "search": {"trials": TRIALS, "repeats": SEARCHES},
+            "search": {"kind": "repeated", "trials": TRIALS, "repeats": SEARCHES},
             "categories": ["aggregate", "ensemble"],
         },
         "slurm": {"hours": 0.5, "gpus": 1, "cpus": 1, "memory": "200M", **slurm},

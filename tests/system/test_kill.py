@@ -25,7 +25,7 @@ protocol:
   base: quick_one_search
   split: {folds: 3}
   training: {iterations_per_epoch: 12, max_epochs: 5, embedding_size: 8, batch_size: 8}
-  search: {trials: 2, repeats: 2, startup_trials: 1}
+  search: {kind: repeated, trials: 2, repeats: 2, startup_trials: 1}
   reproductions: 1
 methods: [warped_softmax, contrastive]
 """

@@ -59,6 +59,7 @@ def experiment(tiny: Path, storage: str | None) -> Experiment:
     changes = [
         f"methods=[{', '.join(f'quick/{name}' for name in METHODS)}]",
         f"protocol.search.trials={SLOTS['search']}",
+        "protocol.search.kind=repeated",
         f"protocol.search.repeats={SEARCHES}",
         "protocol.reproductions=1",
         "protocol.training.max_epochs=12",

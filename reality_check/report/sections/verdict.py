@@ -56,8 +56,8 @@ NOISE_TEXTS = {
     Evidence.SETTINGS: (
         "Every method was searched once; intervals cover the retraining of what was found only. "
         "Another search finds other settings, and that can change more than a retraining: nothing "
-        "here says that one loss is better than another (protocol.search.repeats: 3 or more, or "
-        "retrain_best, would)."
+        "here says that one loss is better than another (protocol.search.kind: repeated, with 3 or "
+        "more repeats, or subsets would)."
     ),
     Evidence.VALUES: (
         "Every interval covers training noise only (the same values retrained with fresh seeds). "

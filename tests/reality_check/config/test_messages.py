@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from reality_check.config import compose
+from reality_check.config.messages import validate
+from reality_check.config.training import Augment
 from reality_check.utils.errors import UsageError
 
 VALID: dict[str, Any] = {
@@ -175,3 +177,8 @@ def test_all_mistakes_are_told_at_once_one_a_line() -> None:
         sum(word in line for line in lines)
         for word in ("patience must", "batch_sise'", "seed must")
     ] == [1, 1, 1]
+
+
+def test_keys_are_those_of_the_class_that_is_checked() -> None:
+    with pytest.raises(UsageError, match=r"'rotaton'; valid keys here: .*Did you mean 'rotation'"):
+        validate(Augment, {"rotaton": 3}, "augmentation")

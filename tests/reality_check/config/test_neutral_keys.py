@@ -20,7 +20,8 @@ RUNS = {
     ),
 }
 EXPERIMENTS = {
-    *("name", "seed", "storage", "methods", "controls", "model.name", "protocol.search.repeats"),
+    *("name", "seed", "storage", "methods", "controls", "model.name"),
+    *("protocol.search.kind", "protocol.search.repeats"),
     *(
         "protocol.name",
         "protocol.note",
@@ -66,7 +67,7 @@ def test_other_keys_may_not_differ(key: str) -> None:
 
 
 def test_plain_data_have_the_same_names() -> None:
-    plain = load_experiment("quickstart").plain()
+    plain = load_experiment("quickstart", ["protocol=mlrc_5x10"]).plain()
     for key in {*RUNS, *EXPERIMENTS}:
         if not key.startswith(("dataset.", "code.", "methods.")):
             assert value_at(plain, key, "absent") != "absent", key

@@ -12,9 +12,17 @@ from support.paths import ROOT
 from support.refusals import refused
 
 from reality_check.api import load_results
-from reality_check.config import Experiment, load_experiment
+from reality_check.config import Experiment, compose, load_experiment
 from reality_check.config.metrics import PRIMARY
-from reality_check.config.protocol import LEFT_OUT, least_retrained
+from reality_check.config.search import (
+    ALL_KEYS,
+    LEFT_OUT,
+    OneSearch,
+    RepeatedSearches,
+    Search,
+    SubsetsSearch,
+    least_retrained,
+)
 from reality_check.registry.pack import read_pack
 from reality_check.report.planning import resolution_sentence, scatter_of
 from reality_check.report.sections.overview import resolution
@@ -32,35 +40,37 @@ def quick(*changes: str) -> Experiment:
     return load_experiment("quickstart", ["protocol=quick_one_search", *changes])
 
 
+REPEATED, SUBSETS = (f"protocol.search.kind={kind}" for kind in ("repeated", "subsets"))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["protocol.search.repeats=0"], ["repeats", "greater than or equal to 1", "got 0"]),
         (
-            ["protocol.search.trials=4", "protocol.search.startup_trials=5"],
-            ["startup_trials=5 of trials=4", "startup_trials: 2"],
-        ),
-        (["protocol.search.budget=3"], ["sampler is tpe", "sampler: random"]),
-        (
-            ["protocol.search.sampler=random", "protocol.search.budget=7"],
-            ["budget=7 is more than trials=6", "budget: null"],
+            [REPEATED, "protocol.search.repeats=0"],
+            ["repeats", "greater than or equal to 1", "got 0"],
         ),
         (
-            ["protocol.search={sampler: random, trials: 30, repeats: 2, budget: 5}"],
-            ["repeats is 2", "trials: 60"],
+            ["protocol.search={kind: subsets, trials: 6, budget: 7}"],
+            ["budget=7 is more than trials=6", "write budget: 2", "kind: one"],
         ),
         (
-            ["protocol.search={sampler: random, trials: 50, budget: 10, retrain_best: 9}"],
+            ["protocol.search={kind: subsets, trials: 50, retrain_best: 9}"],
             ["retrain_best=9", "at least the best 15", "2%"],
         ),
-        (["protocol.search={retrain_best: 9}"], ["retrain_best=9", "budget: 10"]),
+        (["protocol.search.kind=subset"], ["search.kind must be one of", "'subset'", "'subsets'"]),
+        (["protocol.search.kind=[subsets]"], ["search.kind must be one of"]),
+        (["protocol.search.kind=null"], ["search.kind must be one of"]),
         (
-            [
-                "protocol.search={sampler: random, trials: 50, budget: 10}",
-                "protocol.search.trials_per_parameter=5",
-            ],
-            ["budget=10 is the same for all methods", "remove one"],
+            ["protocol={base: quick, search: 5}"],
+            ["must be a mapping with keys of kind", "got 5"],
         ),
+        (["protocol.search.trails=5"], ["protocol.search.trails", "startup_trials", "'trials'"]),
+        (
+            [SUBSETS, "protocol.search.trails=5"],
+            ["'protocol.search.trails'", "valid keys here: kind, trials, budget, retrain_best"],
+        ),
+        ([REPEATED, "protocol.search.trials=0"], ["protocol.search.trials must be", "got 0"]),
         (["protocol.search.trials_per_parameter=0"], ["trials_per_parameter", "got 0"]),
         (
             ["methods.contrastive.trials=5"],
@@ -80,10 +90,9 @@ def quick(*changes: str) -> Experiment:
             ["wait for each other", "normalized_softmax -> contrastive -> normalized_softmax"],
         ),
         (
-            ["protocol=as_published", "protocol.selects_on=last", "protocol.search.repeats=2"],
-            ["has no search", "search.repeats: 1"],
+            ["protocol=as_published", "protocol.selects_on=last", REPEATED],
+            ["has no search", "search: {kind: one}"],
         ),
-        (["protocol.search.looks=[3]"], ["looks", "all repeats are made; remove the key"]),
     ],
 )
 def test_bad_input_gets_one_sentence(changes: list[str], words: list[str]) -> None:
@@ -91,9 +100,118 @@ def test_bad_input_gets_one_sentence(changes: list[str], words: list[str]) -> No
         quick(*changes)
 
 
-def test_fewer_trials_have_fewer_startup_trials() -> None:
-    assert quick("protocol.search.trials=2").protocol.search.startup_trials == 2
-    assert quick("protocol.search.trials=5").protocol.search.startup_trials == 3
+@pytest.mark.parametrize(
+    ("search", "words"),
+    [
+        ("{repeats: 3}", ["repeats=3 belongs to the kind repeated,", "one; write kind: repeated,"]),
+        ("{budget: 3}", ["budget=3 belongs to the kind subsets,", "one; write kind: subsets,"]),
+        ("{kind: repeated, retrain_best: 3}", ["retrain_best=3", "write kind: subsets"]),
+        ("{kind: subsets, repeats: 3}", ["repeats=3", "of the kind subsets", "leave out repeats"]),
+        ("{kind: subsets, sampler: tpe}", ["sampler=tpe belongs to the kind one or repeated"]),
+        ("{kind: subsets, startup_trials: 1}", ["startup_trials=1", "write kind: repeated"]),
+        ("{kind: subsets, trials_per_parameter: 5}", ["trials_per_parameter=5", "of the kind sub"]),
+    ],
+)
+@pytest.mark.parametrize("base", ["quick_one_search", None])
+def test_a_key_of_another_kind_is_named_with_its_kind(
+    base: str | None, search: str, words: list[str]
+) -> None:
+    change = (
+        f"protocol.search={search}"
+        if base is None
+        else f"protocol={{base: {base}, search: {search}}}"
+    )
+    with refused("protocol.search: ", *words):
+        quick(change)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        (
+            ["protocol=quick", "protocol.search.trials=8"],
+            SubsetsSearch(kind="subsets", trials=8, budget=5),
+        ),
+        (["protocol=quick", "protocol.search={trials: 8}"], OneSearch(trials=8)),
+        (["protocol={base: quick, search: {kind: one, trials: 50}}"], OneSearch()),
+        (
+            ["protocol={base: mlrc, search: {kind: repeated, repeats: 3}}"],
+            RepeatedSearches(kind="repeated", repeats=3, sampler="gp", startup_trials=5),
+        ),
+        (
+            ["protocol={base: mlrc_5x10, search: {kind: one}}"],
+            OneSearch(trials=10, sampler="gp", startup_trials=5),
+        ),
+        (["protocol=mlrc_5x50", SUBSETS], SubsetsSearch(kind="subsets")),
+        (
+            ["protocol=mlrc", "protocol.search.budget=5", SUBSETS, "protocol.search.trials=20"],
+            SubsetsSearch(kind="subsets", trials=20, budget=5),
+        ),
+        (
+            ["protocol=mlrc", "protocol.search.repeats=2", REPEATED],
+            RepeatedSearches(kind="repeated", repeats=2, sampler="gp", startup_trials=5),
+        ),
+    ],
+)
+def test_nothing_of_another_kind_is_left_over(changes: list[str], expected: Search) -> None:
+    assert quick(*changes).protocol.search == expected
+
+
+@pytest.mark.parametrize(
+    "search", [OneSearch(), RepeatedSearches(kind="repeated"), SubsetsSearch(kind="subsets")]
+)
+def test_every_kind_answers_for_the_keys_of_all(search: Search) -> None:
+    found = {key: getattr(search, key) for key in ALL_KEYS}
+    neutral = {"repeats": 1, "budget": None, "retrain_best": None, "trials_per_parameter": None}
+    neutral |= {"sampler": "random", "sampler_arguments": {}, "startup_trials": 1}
+    assert found == {**neutral, **search.plain()}
+    assert search.settings == {"one": 1, "repeated": 5, "subsets": 15}[search.kind]
+    assert search.trials_text == "50 trials"
+
+
+FLAT = {
+    "trials": 20,
+    "trials_per_parameter": None,
+    "repeats": 1,
+    "sampler": "random",
+    "sampler_arguments": {},
+    "startup_trials": 7,
+    "retrain_best": None,
+    "budget": None,
+}
+SAMPLED = {"sampler": "random", "startup_trials": 7}
+
+
+@pytest.mark.parametrize(
+    ("flat", "expected"),
+    [
+        (FLAT, OneSearch(trials=20, **SAMPLED)),
+        (FLAT | {"looks": None}, OneSearch(trials=20, **SAMPLED)),
+        (FLAT | {"repeats": 3}, RepeatedSearches(kind="repeated", trials=20, repeats=3, **SAMPLED)),
+        (
+            FLAT | {"budget": 5, "retrain_best": 12},
+            SubsetsSearch(kind="subsets", trials=20, budget=5, retrain_best=12),
+        ),
+    ],
+)
+def test_files_of_runs_from_before_there_were_kinds(flat: dict[str, Any], expected: Search) -> None:
+    plain = quick().plain()
+    plain["protocol"]["search"] = flat
+    assert compose(plain).protocol.search == expected
+
+
+def test_only_runs_wrote_all_keys_without_a_kind() -> None:
+    plain = quick().plain()
+    plain["protocol"]["search"] = {"trials": 20, "sampler": "random", "budget": 5}
+    with refused("budget=5 belongs to the kind subsets", "is of the kind one"):
+        compose(plain)
+
+
+def test_a_run_whose_searches_were_ended_early_is_not_read() -> None:
+    plain = quick().plain()
+    plain["protocol"]["search"] = FLAT | {"repeats": 3, "looks": [2]}
+    with refused("unknown key 'protocol.search.looks'"):
+        compose(plain)
 
 
 @pytest.mark.parametrize(("trials", "budget", "least"), [(50, 10, 15), (16, 5, 8), (6, 6, 1)])
@@ -106,7 +224,7 @@ def test_as_few_are_retrained_as_may_be(trials: int, budget: int, least: int) ->
 
 
 def test_trials_by_what_a_method_searches() -> None:
-    asked = quick("protocol.search.trials_per_parameter=4", "protocol.search.repeats=2")
+    asked = quick(REPEATED, "protocol.search.trials_per_parameter=4", "protocol.search.repeats=2")
     counted = with_trials(asked)
     searched = {m.name: len(search_space(m, asked.protocol)) for m in asked.methods}
     assert len(set(searched.values())) > 1
@@ -163,7 +281,7 @@ WARM = "methods.contrastive.warm_start"
     ("changes", "words"),
     [
         ([f"{WARM}=nowhere"], ["nowhere/summary.json", "finished run"]),
-        ([f"{WARM}={{values: {{x: 1}}}}"], ["budget needs trials", "budget: null"]),
+        ([f"{WARM}={{values: {{x: 1}}}}"], ["kind subsets are drawn at random", "kind: repeated"]),
         (
             [
                 f"{WARM}={{values: {{x: 1}}}}",
@@ -210,7 +328,7 @@ def test_a_plan_says_what_it_can_show() -> None:
 
 @pytest.mark.parametrize("trials", [1, 5])
 def test_a_plan_that_shows_nothing_says_why(trials: int) -> None:
-    search = f"{{trials: {trials}, budget: {trials}, sampler: random, startup_trials: 1}}"
+    search = f"{{kind: subsets, trials: {trials}, budget: {trials}}}"
     text = resolution_sentence(quick(f"protocol.search={search}").protocol, 2)
     assert text.startswith(f"differences: nothing can be estimated from {trials} trial")
 

@@ -24,7 +24,7 @@ def search(reproductions: int = 2, **keys: Any) -> dict[str, Any]:
     return {
         "base": "quick_one_search",
         "training": TRAINING,
-        "search": {"sampler": "random", **keys},
+        "search": keys if keys.get("kind") == "subsets" else {"sampler": "random", **keys},
         "reproductions": reproductions,
         "categories": ["aggregate", "complete"],
     }
@@ -39,7 +39,7 @@ def drawn(results: ExperimentResults, method: str) -> dict[tuple[int, int], dict
 def test_every_search_has_trials_a_winner_and_reproductions_of_its_own(
     make: Made, handed: Handed
 ) -> None:
-    recorded = make(protocol=search(trials=3, repeats=3))
+    recorded = make(protocol=search(kind="repeated", trials=3, repeats=3))
     recorded.work()
     counts = Counter((folder.parts[-4], folder.parts[-3]) for *_, folder in handed)
     for name in ("contrastive", "heated_up_softmax"):
@@ -64,7 +64,7 @@ def test_every_search_has_trials_a_winner_and_reproductions_of_its_own(
 
 
 def test_results_are_over_searches(make: Made, handed: Handed) -> None:
-    recorded = make(protocol=search(trials=2, repeats=3))
+    recorded = make(protocol=search(kind="repeated", trials=2, repeats=3))
     recorded.work()
     results = collect(recorded)
     rows = [r for r in results.rows if (r.method, r.category) == ("contrastive", "aggregate")]
@@ -113,7 +113,8 @@ def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
             },
         },
     ]
-    recorded = make(protocol=search(trials=3, repeats=2), methods=methods, controls=["one"])
+    twice = search(kind="repeated", trials=3, repeats=2)
+    recorded = make(protocol=twice, methods=methods, controls=["one"])
     recorded.work()
     results = collect(recorded)
     one, other, control = (drawn(results, name) for name in ("one", "other", "one_control"))
@@ -133,7 +134,7 @@ def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
 
 
 def test_a_random_search_stands_for_all_that_are_in_it(make: Made, handed: Handed) -> None:
-    recorded = make(protocol=search(1, trials=6, budget=2, retrain_best=5))
+    recorded = make(protocol=search(1, kind="subsets", trials=6, budget=2, retrain_best=5))
     recorded.work()
     results = collect(recorded)
     method = results.methods[0]
@@ -166,7 +167,7 @@ STARTING = [
 
 
 def test_a_search_starts_from_the_winner_of_a_simpler_method(make: Made, handed: Handed) -> None:
-    recorded = make(protocol=search(trials=3, repeats=2), methods=STARTING)
+    recorded = make(protocol=search(kind="repeated", trials=3, repeats=2), methods=STARTING)
     recorded.work()
     wide = drawn(collect(recorded), "wide")
     for number in range(2):
@@ -186,7 +187,7 @@ def test_a_search_begins_with_the_best_trial_of_another_folder(
     made = [{"name": "contrastive", "best_trial": best}, {"name": "other", "best_trial": None}]
     (tmp_path / "summary.json").write_text(json.dumps({"methods": made}))
     method = METHOD | {"arguments": ranges, "warm_start": str(tmp_path)}
-    recorded = make(protocol=search(trials=2, repeats=2), methods=[method])
+    recorded = make(protocol=search(kind="repeated", trials=2, repeats=2), methods=[method])
     recorded.work()
     results = collect(recorded)
     firsts = drawn(results, "contrastive")
@@ -239,7 +240,7 @@ def test_a_search_of_which_all_trials_diverge_counts_with_0(
         return searched(self, trial)
 
     monkeypatch.setattr(TrialRunner, "_search", diverge)
-    recorded = make(protocol=search(trials=2, repeats=3))
+    recorded = make(protocol=search(kind="repeated", trials=2, repeats=3))
     recorded.work()
     assert recorded.is_complete()
     results = collect(recorded)

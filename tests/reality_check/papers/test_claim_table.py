@@ -155,7 +155,10 @@ def test_the_verdict_says_what_would_decide_the_undecided(
 ) -> None:
     """Three searches with two trainings each of both methods, which lie close together."""
     protocol = experiment().plain()["protocol"]
-    protocol |= {"reproductions": 2, "search": protocol["search"] | {"repeats": 3}}
+    protocol |= {
+        "reproductions": 2,
+        "search": protocol["search"] | {"kind": "repeated", "repeats": 3},
+    }
     claims = [CLAIMS[0], CLAIMS[0] | {"name": "as_good", "test": "equal", "margin": 0.5}]
     folder = ran(protocol=protocol, claims=claims)
     locked = experiment(protocol=protocol, claims=claims)

@@ -79,7 +79,11 @@ def test_the_same_method_twice_is_refused(runs: Path, tmp_path: Path) -> None:
         ("protocol.final_metrics=[NMI]", "protocol.final_metrics is [] in A and ['NMI'] in B"),
         ("model.arguments.width=8", "model.arguments.width is 4 in A and 8 in B"),
         ("dataset.classes=48", "dataset.classes is 40 in A and 48 in B"),
-        ("protocol.search.repeats=2", "protocol.search.repeats is 1 in A and 2 in B"),
+        (
+            "protocol.search.kind=repeated",
+            "protocol.search.kind is 'one' in A and 'repeated' in B; protocol.search.repeats is "
+            "not set in A and 5 in B",
+        ),
     ],
 )
 def test_what_is_not_measured_alike_is_named(change: str, words: str) -> None:
@@ -123,7 +127,7 @@ def test_weights_of_all_networks_are_listed_once() -> None:
 
 
 def grown(label: str, method: str, *steps: Step) -> Pack:
-    of = experiment(f"methods=[{method}]", "protocol.search.repeats=2")
+    of = experiment(f"methods=[{method}]", "protocol.search={kind: repeated, repeats: 2}")
     return Pack(
         label, of, {"baselines": {"attributes": {}, "trials": [], "values": None}}, steps, {}
     )

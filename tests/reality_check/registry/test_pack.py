@@ -19,9 +19,11 @@ import reality_check as rc
 from reality_check.api import pack
 from reality_check.cli.main import main
 from reality_check.config.compose import compose
+from reality_check.config.packs import SCHEMA, VERSION
+from reality_check.config.search import ALL_KEYS
 from reality_check.registry.pack import _hash, open_pack, protocol_hash, read_pack
 from reality_check.studies.plain_study import plain_study, restore_study
-from reality_check.utils.archive import seal
+from reality_check.utils.archive import seal, unseal
 from reality_check.utils.errors import UsageError
 
 
@@ -107,6 +109,46 @@ def test_nothing_of_the_machine_is_in_it(tmp_path: Path) -> None:
     for secret in ("somebody", "a_secret", socket.gethostname() + '"', str(tmp_path)):
         assert secret not in text, secret
     assert read_pack(whole).experiment.dataset.path == "mine.npz"
+
+
+#: The defaults of a search until 2026-11, when it had the keys of all kinds.
+FLAT = {"trials": 50, "repeats": 1, "sampler": "tpe", "sampler_arguments": {}, "startup_trials": 10}
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        "{kind: one, trials: 2, startup_trials: 1}",
+        "{kind: repeated, trials: 2, sampler: random, repeats: 2}",
+        "{kind: subsets, trials: 2, budget: 1, retrain_best: 2}",
+    ],
+)
+def test_a_pack_from_before_searches_had_kinds_is_read(search: str, tmp_path: Path) -> None:
+    of = experiment(f"protocol.search={search}")
+    record(of, tmp_path / "run")
+    file, old = pack(tmp_path / "run"), tmp_path / "old.pack"
+    archive = unseal(file, SCHEMA, VERSION)
+    flat = {key: getattr(of.protocol.search, key) for key in ALL_KEYS if key != "kind"}
+    given = {key: value for key, value in flat.items() if value != FLAT.get(key)}
+    about = {key: archive.about[key] for key in archive.about if key not in ("files", "checksum")}
+    about["experiment"]["protocol"]["search"] = {**flat, "looks": None}
+    about["given"]["protocol"]["search"] = given
+
+    def write(**changes: object) -> None:
+        listed = {key: value for key, value in about["protocol"].items() if ".search." not in key}
+        counted = {key: value for key, value in (given | changes).items() if key != "repeats"}
+        listed |= {f"protocol.search.{key}": value for key, value in counted.items()}
+        sealed = {**about, "protocol": listed, "protocol_hash": _hash(listed)}
+        old.write_bytes(seal(sealed, archive.files))
+
+    write()
+    assert read_pack(old).experiment == read_pack(file).experiment == of
+    assert read_pack(old).studies == read_pack(file).studies
+    assert rc.load_results(old).records() == rc.load_results(file).records()
+    for key, value in {"trials": 3, "sampler": "gp"}.items():
+        write(**{key: value})
+        with pytest.raises(UsageError, match=rf"in which protocol\.search\.{key} is another"):
+            read_pack(old)
 
 
 def test_a_folder_that_is_not_finished_is_refused(tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_metrics_on_request_are_no_deviation() -> None:
     [
         (["protocol.search.trials=6"], ["trials", "6", "50"]),
         (["protocol.search.sampler=random"], ["sampler", "random", "gp"]),
+        (["protocol.search.kind=repeated"], ["kind repeated (mlrc: one)", "repeats 5 (mlrc: 1)"]),
         (["protocol.reproductions=3"], ["reproductions", "3", "10"]),
         (["protocol.split.rule=kfold"], ["rule", "kfold", "mlrc"]),
         (["protocol.split.folds=5"], ["folds", "5", "4"]),
@@ -141,6 +142,11 @@ def test_every_rule_that_is_changed_is_named_with_both_values(
 def test_what_a_search_at_random_does_not_use_is_no_rule() -> None:
     (found,) = find(overrides=("protocol.search.sampler=qmc", "protocol.search.startup_trials=3"))
     assert found.text == "sampler qmc (mlrc: gp)."
+    (found,) = find(overrides=("protocol.search={kind: subsets, retrain_best: 20}",))
+    assert found.text == (
+        "budget 10 (mlrc: none), kind subsets (mlrc: one), retrain_best 20 (mlrc: none), sampler "
+        "random (mlrc: gp)."
+    )
     counted = ("methods.0.trials=6", "protocol.search.trials_per_parameter=3")
     assert not [d for d in find(overrides=counted) if d.topic.startswith("method ")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,8 @@ from reality_check.studies.trial import TrialContext, TrialResult, set_attribute
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
 
+REPEATED = "protocol.search.kind=repeated", "protocol.search.repeats=2"
+
 
 def experiment(*overrides: str, **changes: Any) -> Experiment:
     raw = {
@@ -55,7 +58,7 @@ def changes_of(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]]
     ("overrides", "key", "text"),
     [
         (["protocol.reproductions=9"], "protocol.reproductions", "from 2 to 9"),
-        (["protocol.search.repeats=3"], "protocol.search.repeats", "from 1 to 3"),
+        ([*REPEATED], "protocol.search.repeats", "from 1 to 2"),
         (["protocol.final_metrics=[NMI,AMI]"], "protocol.final_metrics", "+ NMI, AMI"),
         (["controls=[contrastive]"], "controls", "+ contrastive, methods + contrastive_control"),
         (
@@ -79,6 +82,52 @@ def test_more_is_growth_and_less_is_not(overrides: list[str], key: str, text: st
     assert changes_of(small, large.model_copy(update={"seed": 3})) is None
 
 
+def subsets(**keys: int) -> Experiment:
+    search = json.dumps({"kind": "subsets", "trials": 20, **keys})
+    return experiment(f"protocol.search={search}")
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "grown"),
+    [
+        (subsets(budget=5), subsets(budget=5, retrain_best=14), {"retrain_best": (10, 14)}),
+        (
+            subsets(budget=5),
+            subsets(budget=5, trials=30),
+            {"trials": (20, 30), "retrain_best": (10, 16)},
+        ),
+        (subsets(budget=5), subsets(budget=6), None),
+        (experiment("protocol.search.sampler=random"), subsets(), None),
+        (subsets(), experiment(*REPEATED), None),
+        (
+            experiment("protocol.search.trials=3"),
+            experiment(*REPEATED, "protocol.search.trials=5"),
+            {"trials": (3, 5), "repeats": (1, 2)},
+        ),
+        (experiment(), experiment(*REPEATED, "protocol.search.startup_trials=1"), None),
+        (experiment(), experiment(REPEATED[0], "protocol.search.repeats=1"), {}),
+    ],
+)
+def test_growth_by_kind(
+    small: Experiment, large: Experiment, grown: dict[str, tuple[int, int]] | None
+) -> None:
+    found = changes_of(small, large)
+    assert found == (grown and {f"protocol.search.{key}": pair for key, pair in grown.items()})
+    if grown:
+        assert changes_of(large, small) is None
+
+
+def test_a_folder_from_before_searches_had_kinds_grows(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    file = tmp_path / "experiment.yaml"
+    text = file.read_text()
+    assert "    kind: one\n" in text
+    flat = "    repeats: 1\n    budget: null\n    retrain_best: null\n"
+    file.write_text(text.replace("    kind: one\n", flat))
+    assert check_same_experiment(experiment(), tmp_path)
+    assert growth(experiment(*REPEATED), tmp_path) == {"protocol.search.repeats": (1, 2)}
+
+
 def test_a_new_method_may_bring_its_code_and_weights() -> None:
     small = experiment(code={"dataset": "1", "mine.Loss": "2", "pretrained weights": "a"})
     methods = ["contrastive", "normalized_softmax", "warped_softmax"]
@@ -98,7 +147,7 @@ TPE = "protocol.search.sampler=tpe", "protocol.search.startup_trials=1"
     ("before", "more", "refused"),
     [
         (TPE, "protocol.search.trials=3", True),
-        (TPE, "protocol.search.repeats=2", True),
+        (TPE, "protocol.search={kind: repeated, trials: 2, startup_trials: 1}", True),
         (TPE, "controls=[normalized_softmax]", True),
         (TPE, "protocol.reproductions=3", False),
         (("protocol.search.sampler=qmc",), "protocol.search.trials=3", False),
@@ -164,15 +213,15 @@ def test_the_trials_that_there_are_must_be_drawn_as_they_were(
 
 
 def test_numbers_of_reproductions_stay(tmp_path: Path) -> None:
-    one = experiment("protocol.search.repeats=2", "protocol.reproductions=1")
+    one = experiment(*REPEATED, "protocol.reproductions=1")
     assert reproduction_order(one, []) == [(0, 0), (1, 0)]
     record_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
-    two = experiment("protocol.search.repeats=2", "protocol.reproductions=2")
+    two = experiment(*REPEATED, "protocol.reproductions=2")
     assert reproduction_order(two, read_steps(tmp_path)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
     # Killed before the larger one was locked, and called again.
     record_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
     record_step(two, {"protocol.search.repeats": (2, 3)}, {"a": {"search": 1}}, tmp_path)
-    three = experiment("protocol.search.repeats=3", "protocol.reproductions=2")
+    three = experiment(*REPEATED, "protocol.search.repeats=3", "protocol.reproductions=2")
     steps = read_steps(tmp_path)
     assert [(step.settings, step.reproductions) for step in steps] == [(2, 1), (2, 2)]
     assert reproduction_order(three, steps) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]

@@ -151,8 +151,8 @@ def test_a_key_that_is_gone_since_is_left_out_at_its_default(tmp_path: Path) -> 
     file.write_text(text.replace(line, f"{line}      fold_batchnorm: true\n"))
     said = error_of(experiment(), tmp_path)
     assert said == (
-        f"{file}: protocol.training.gpu: fold_batchnorm gained nothing on a GPU and is gone; "
-        "remove the key."
+        f"{file}: unknown key 'protocol.training.gpu.fold_batchnorm'; valid keys here: "
+        "cuda_graph, channels_last, compile."
     )
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from support.paths import TINY
 
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
-from reality_check.config.protocol import Search
 from reality_check.config.schema import Experiment
+from reality_check.config.search import Search
 from reality_check.config.values import Range, dump_value
 from reality_check.studies.plan import (
     States,
@@ -145,7 +146,7 @@ class Records:
 
 def made(search: dict[str, Any], **protocol: Any) -> Experiment:
     tiny = _tiny()
-    update = {"search": Search(**search), **protocol}
+    update = {"search": TypeAdapter(Search).validate_python(search), **protocol}
     return tiny.model_copy(update={"protocol": tiny.protocol.model_copy(update=update)})
 
 
@@ -158,7 +159,7 @@ def _tiny() -> Experiment:
 def growing(draw: st.DrawFn) -> tuple[Experiment, Experiment]:
     """An experiment, and the same or a larger one."""
     kind = draw(st.sampled_from(["one", "repeated", "subsets"]))
-    search: dict[str, Any] = {"trials": draw(st.integers(3, 6)), "sampler": "random"}
+    search: dict[str, Any] = {"kind": kind, "trials": draw(st.integers(3, 6))}
     if kind == "repeated":
         search["repeats"] = draw(st.integers(2, 3))
     if kind == "subsets":

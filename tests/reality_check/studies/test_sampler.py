@@ -5,7 +5,7 @@ from typing import Any
 import optuna
 import pytest
 
-from reality_check.config.protocol import Search
+from reality_check.config.search import OneSearch
 from reality_check.studies.sampler import IndexedSampler, check_sampler, sampler_arguments
 from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
@@ -123,4 +123,4 @@ def test_cma_es_learns_where_the_best_lies() -> None:
 )
 def test_what_is_no_sampler_is_refused(search: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_sampler(Search(**search))
+        check_sampler(OneSearch(**search))

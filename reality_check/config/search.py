@@ -1,0 +1,199 @@
+"""What a protocol's YAML may say about the searches of every method: one class per kind."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from typing_extensions import Self
+
+from reality_check.config.types import TABLE_NEUTRAL, Fixed, PositiveInt
+from reality_check.config.values import Strict
+from reality_check.utils.text import nearest
+
+#: Names of samplers, and the class of :mod:`optuna.samplers`.
+SAMPLERS = {
+    "tpe": "TPESampler",
+    "gp": "GPSampler",
+    "cmaes": "CmaEsSampler",
+    "random": "RandomSampler",
+    "qmc": "RandomSampler",
+}
+#: Samplers whose draws depend only on the seed, the trial and the parameter.
+INDEPENDENT = ("random", "qmc")
+
+
+class _AnySearch(Strict):
+    """The hyper-parameter search of every method: the same number of trials for all.
+
+    Code may ask any kind for the keys of all kinds: a kind has those that it lacks as constants.
+    """
+
+    kind: str
+    """one: a single search. repeated: several independent ones. subsets: one random search, of
+    which all subsets are searches."""
+    trials: PositiveInt = 50
+    """Sets of hyper-parameters that each search of a method tries; the same for all methods."""
+
+    @property
+    def trials_text(self) -> str:
+        """The number of trials of a search, in words."""
+        return f"{self.trials} trials"
+
+    @property
+    def settings(self) -> int:
+        """The number of retrained trials of a method."""
+        return 1
+
+
+def _known(sampler: str) -> str:
+    if sampler not in SAMPLERS and "." not in sampler:
+        raise ValueError(
+            f"there is no sampler {sampler!r}; write one of {', '.join(SAMPLERS)}, or the import "
+            f"path of a subclass of optuna.samplers.BaseSampler.{nearest(sampler, SAMPLERS)}"
+        )
+    return sampler
+
+
+class _SampledSearch(_AnySearch):
+    """A search by any sampler, which is built anew for every trial; its only state is the study."""
+
+    trials_per_parameter: PositiveInt | None = None
+    """Trials for each value that a method searches, in place of trials."""
+    sampler: Annotated[str, AfterValidator(_known)] = "tpe"
+    """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
+    or the import path of one."""
+    sampler_arguments: Fixed = Field(default_factory=dict)
+    """Further keyword arguments of the sampler."""
+    startup_trials: Annotated[int, Field(ge=1)] = 10
+    """First trials that are drawn at random; at least as many as a method has hyper-parameters to
+    search, and all where there are not more."""
+    budget: ClassVar[None] = None
+    retrain_best: ClassVar[None] = None
+
+    @property
+    def trials_text(self) -> str:
+        each = self.trials_per_parameter
+        return f"{each} trials a parameter" if each else super().trials_text
+
+
+class OneSearch(_SampledSearch):
+    """A single search of each method, whose winner is retrained."""
+
+    kind: Literal["one"] = "one"
+    repeats: ClassVar[int] = 1
+
+
+class RepeatedSearches(_SampledSearch):
+    """Independent searches of each method; the winner of each is retrained.
+
+    What is said about a loss is about the means of its searches.
+    """
+
+    kind: Annotated[Literal["repeated"], TABLE_NEUTRAL]
+    repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 5
+    """Independent searches of each method; a verdict is about their means."""
+
+    @property
+    def settings(self) -> int:
+        return self.repeats
+
+
+class SubsetsSearch(_AnySearch):
+    """One random search of each method, which stands for many.
+
+    What a search of ``budget`` trials gives is estimated from all subsets of so many of its trials.
+    """
+
+    kind: Literal["subsets"]
+    budget: PositiveInt = 10
+    """Number of trials of a search that is estimated for, from all subsets of one random search."""
+    retrain_best: PositiveInt | None = None
+    """How many of the best trials are retrained; by default as few as it takes."""
+    trials_per_parameter: ClassVar[None] = None
+    repeats: ClassVar[int] = 1
+    sampler: ClassVar[str] = "random"
+    sampler_arguments: ClassVar[dict[str, Any]] = {}
+    startup_trials: ClassVar[int] = 1
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.budget > self.trials:
+            raise ValueError(
+                f"budget={self.budget} is more than trials={self.trials}; write budget: "
+                f"{max(1, self.trials // 3)}, or kind: one without a budget"
+            )
+        least = least_retrained(self.trials, self.budget)
+        if self.retrain_best is None:
+            self.retrain_best = least
+        if not least <= self.retrain_best <= self.trials:
+            raise ValueError(
+                f"retrain_best={self.retrain_best} of trials={self.trials} with budget="
+                f"{self.budget}: at least the best {least} must be retrained, since else more than "
+                f"{LEFT_OUT:.0%} of all searches are won by others, and at most {self.trials}; "
+                "leave it out to have the least"
+            )
+        return self
+
+    @property
+    def settings(self) -> int:
+        return self.retrain_best or self.trials
+
+
+#: The largest fraction of subsets whose best trial may be one that is not retrained.
+LEFT_OUT = 0.02
+
+
+def least_retrained(trials: int, budget: int) -> int:
+    """Return how many of the best trials must be retrained so that few subsets are left out."""
+    most = LEFT_OUT * math.comb(trials, budget)
+    return next(n for n in itertools.count(1) if math.comb(trials - n, budget) <= most)
+
+
+KINDS: dict[str, type[_AnySearch]] = {
+    "one": OneSearch,
+    "repeated": RepeatedSearches,
+    "subsets": SubsetsSearch,
+}
+#: The keys of all kinds.
+ALL_KEYS = {**RepeatedSearches.model_fields, **SubsetsSearch.model_fields}.keys()
+
+
+def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
+    """Return a search as one of that kind, without the keys that only other kinds have."""
+    others = ALL_KEYS - KINDS[kind].model_fields if str(kind) in KINDS else {}
+    return {key: search[key] for key in search if key not in others} | {"kind": kind}
+
+
+def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a search its kind that a run wrote before there were kinds, with the keys of all.
+
+    The start-up trials of subsets are dropped, since nothing depends on them.
+    """
+    if ALL_KEYS - search.keys() != {"kind"}:
+        return search
+    kind = "subsets" if search["budget"] else "repeated" if search["repeats"] > 1 else "one"
+    return of_kind({key: value for key, value in search.items() if value is not None}, kind)
+
+
+def _with_kind(search: Any) -> Any:
+    if not isinstance(search, Mapping):
+        return search
+    search = {"kind": "one", **_from_earlier_versions(search)}
+    for key in sorted(search.keys() - of_kind(search, search["kind"])):
+        kinds = [name for name, model in KINDS.items() if key in model.model_fields]
+        raise ValueError(
+            f"{key}={search[key]} belongs to the kind {' or '.join(kinds)}, but this search is of "
+            f"the kind {search['kind']}; write kind: {kinds[-1]}, or leave out {key}"
+        )
+    return search
+
+
+Search = Annotated[
+    OneSearch | RepeatedSearches | SubsetsSearch,
+    Field(discriminator="kind"),
+    BeforeValidator(_with_kind),
+]
