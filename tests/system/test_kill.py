@@ -17,6 +17,7 @@ from support.preloaded import Started
 
 from reality_check.studies.progress import worker_states
 from reality_check.studies.stored_trial import StoredTrial
+from reality_check.studies.trial import read_trial
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: tensors, path: blobs.npz}
@@ -88,7 +89,7 @@ def trials(folder: Path, out: str) -> dict[str, list[StoredTrial]]:
     url = f"sqlite:///{folder / out / 'studies.db'}"
     names = optuna.study.get_all_study_names(storage=url)
     return {
-        name: [StoredTrial.of(t) for t in optuna.load_study(study_name=name, storage=url).trials]
+        name: [read_trial(t) for t in optuna.load_study(study_name=name, storage=url).trials]
         for name in names
     }
 
