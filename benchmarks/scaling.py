@@ -62,7 +62,7 @@ from reality_check.launch.open_folder import open_folder
 from reality_check.launch.scorer import Scorer
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.studies import recorded as recorded_room
+from reality_check.studies import recorded_experiment as recorded_room
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.plan import StudyState
