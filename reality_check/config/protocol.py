@@ -30,7 +30,6 @@ from reality_check.config.metrics import (
     check_selects,
     metric_of,
 )
-from reality_check.config.search import INDEPENDENT as INDEPENDENT
 from reality_check.config.search import OneSearch, Search
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, Fixed, Name, PositiveInt

@@ -11,8 +11,8 @@ import optuna
 from optuna.storages import BaseStorage, InMemoryStorage
 from sqlalchemy import URL
 
-from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
+from reality_check.config.search import INDEPENDENT
 from reality_check.config.values import Searched
 from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import load_locked
