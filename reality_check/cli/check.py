@@ -78,7 +78,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     from reality_check.training.methods import search_space
     from reality_check.training.prepared_experiment import pick_device
 
-    checked = check(experiment)
+    checked = check(experiment, trained_here=False, verify=False)
     dataset, trained = checked.dataset, checked.experiment.trained()
     print(
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "

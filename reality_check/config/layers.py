@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reality_check.config.search import of_kind
+from reality_check.config.search import kept_below
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -20,14 +20,13 @@ _NAMED = ("dataset", "model", "protocol")
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced.
 
-    A search that names its kind keeps of the one below what that kind has.
+    What is kept of a search: :func:`reality_check.config.search.kept_below`.
     """
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not _replaces(old, value):
-            is_search = key == "search" and "kind" in value
-            merged[key] = merge(of_kind(old, value["kind"]) if is_search else old, value)
+            merged[key] = merge(kept_below(old, value) if key == "search" else old, value)
         else:
             merged[key] = value
     return merged

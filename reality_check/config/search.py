@@ -70,9 +70,21 @@ class _SampledSearch(_AnySearch):
     """Further keyword arguments of the sampler."""
     startup_trials: Annotated[int, Field(ge=1)] = 10
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
-    search, and all where there are not more."""
+    search."""
     budget: ClassVar[None] = None
     retrain_best: ClassVar[None] = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.sampler not in INDEPENDENT and self.startup_trials > self.trials:
+            if "startup_trials" in self.model_fields_set:
+                raise ValueError(
+                    f"startup_trials={self.startup_trials} of trials={self.trials}: every trial "
+                    f"would be drawn at random; write startup_trials: {max(1, self.trials // 2)}, "
+                    "or sampler: random"
+                )
+            self.startup_trials = self.trials
+        return self
 
     @property
     def trials_text(self) -> str:
@@ -166,6 +178,20 @@ def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Return a search as one of that kind, without the keys that only other kinds have."""
     others = ALL_KEYS - KINDS[kind].model_fields if str(kind) in KINDS else {}
     return {key: search[key] for key in search if key not in others} | {"kind": kind}
+
+
+def kept_below(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a search keeps if a YAML or an override changes some of its keys.
+
+    If another kind is named, only keys that this kind has; with fewer trials, as many start-up
+    trials at most.
+    """
+    if "kind" in changes:
+        search = of_kind(search, changes["kind"])
+    trials, startup = changes.get("trials"), search.get("startup_trials")
+    if isinstance(trials, int) and isinstance(startup, int):
+        return {**search, "startup_trials": min(max(1, trials), startup)}
+    return search
 
 
 def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:

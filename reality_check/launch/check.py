@@ -55,13 +55,19 @@ class Checked:
     trained_here: bool = True
 
 
-def check(experiment: Experiment, trained_here: bool = True, steps: Sequence[Step] = ()) -> Checked:
+def check(
+    experiment: Experiment,
+    trained_here: bool = True,
+    steps: Sequence[Step] = (),
+    verify: bool = True,
+) -> Checked:
     """Check everything about an experiment that can be checked before training.
 
     Args:
         experiment: the experiment.
         trained_here: see :class:`Checked`.
         steps: the steps in which it has grown.
+        verify: whether to read all images that were decoded earlier, to check their checksums.
 
     Raises:
         UsageError: a check failed. The message has a line for each mistake.
@@ -69,7 +75,7 @@ def check(experiment: Experiment, trained_here: bool = True, steps: Sequence[Ste
     packs = packs_of(experiment)
     if trained_here:
         pick_device(experiment.device)
-    dataset = load_dataset(experiment.dataset, verify=True)
+    dataset = load_dataset(experiment.dataset, verify=verify)
     losses = _check_parts(experiment.trained(), dataset)
     experiment = with_trials(experiment)
     code = check_packed(experiment, fingerprints(experiment.trained(), dataset), steps, packs)
@@ -144,4 +150,5 @@ def all_classes(experiment: Experiment) -> dict[str, str]:
 
 
 def metrics_of_user(protocol: Protocol) -> list[str]:
+    """Return the names of the user's metrics that a protocol names."""
     return own_metrics([*protocol.final_metrics, protocol.selects_by])

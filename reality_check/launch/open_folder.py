@@ -89,9 +89,9 @@ def open_folder(
             recorded = RecordedExperiment(locked, out_dir)
             for pack in checked.packs:
                 restore(pack, out_dir, locked, recorded.storage)
-            _record_facts(recorded, checked)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
+        _record_facts(recorded, checked)
         yield recorded
 
 

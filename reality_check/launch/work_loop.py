@@ -59,8 +59,9 @@ class WorkLoop:
         if states.is_complete():
             return "done"
         for study in states.ready():
-            _raise_failure(study)
-        self._recorded.release_lost()
+            if not study.is_complete:
+                _raise_failure(study)
+                self._recorded.study(study).release_lost()
         return "wait"
 
     def _work_on(self, study: StudyState) -> None:
@@ -142,7 +143,7 @@ def _failure_reason(error: Exception) -> str:
 
 def _raise_failure(study: StudyState) -> None:
     """Raise the exception that has stopped a study, if there is one."""
-    if not study.is_complete and study.failure is not None:
+    if study.failure is not None:
         raise _failure_error(study, study.failure)
 
 

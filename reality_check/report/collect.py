@@ -47,7 +47,14 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
     experiment = recorded.experiment
     states = recorded.states()
     stages = states.begun()
-    methods = tuple(_method(recorded, method, states, importance) for method in experiment.methods)
+    parameters = recorded.attribute("parameters") or {}
+    methods = tuple(
+        dataclasses.replace(
+            _method(recorded, method, states, importance),
+            trained_parameters=parameters.get(method.name),
+        )
+        for method in experiment.methods
+    )
     rows = tuple(
         row
         for method in methods
@@ -158,7 +165,6 @@ def _method(
         control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
-        trained_parameters=(recorded.attribute("parameters") or {}).get(method.name),
         columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),
     )
 

@@ -88,7 +88,7 @@ class Drawn:
     """The parameters of a study's trials are drawn by a sampler.
 
     Attributes:
-        sampler: the sampler, see :data:`reality_check.config.protocol.SAMPLERS`.
+        sampler: the sampler, see :data:`reality_check.config.search.SAMPLERS`.
         sampler_arguments: further arguments of the sampler.
         startup_trials: the number of random trials before the sampler starts to model.
         draw_seed: the seed of random draws, which is the same for all methods.
@@ -539,11 +539,6 @@ class Unit:
 
     study: StudyState
     trial_index: int
-
-    @property
-    def params(self) -> Mapping[str, Any] | None:
-        """The parameters, or ``None`` if a sampler draws them or there are none."""
-        return None if self.study.given is None else self.study.given[self.trial_index]
 
 
 def next_units(states: States) -> Iterator[Unit]:

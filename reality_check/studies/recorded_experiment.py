@@ -129,14 +129,13 @@ class RecordedExperiment:
         return None if record is None else record.attributes.get(key)
 
     def _read(self, key: StudyKey) -> StudyRecord | None:
-        name = study_name(self.experiment, key.name)
-        if not holds_study(self.storage, name):
+        name, storage = study_name(self.experiment, key.name), self.storage
+        try:
+            study_id = storage.get_study_id_from_name(name)
+        except KeyError:
             return None
-        number = self.storage.get_study_id_from_name(name)
-        trials = self.storage.get_all_trials(number, deepcopy=False)
-        return StudyRecord(
-            tuple(map(read_trial, trials)), self.storage.get_study_user_attrs(number)
-        )
+        trials = storage.get_all_trials(study_id, deepcopy=False)
+        return StudyRecord(tuple(map(read_trial, trials)), storage.get_study_user_attrs(study_id))
 
     def _search_space(self, name: str) -> Mapping[str, Searched]:
         # Imported here, since torch and the user's loss are needed only if a search begins.

@@ -268,10 +268,14 @@ class Study:
         return random.SystemRandom().choice(free) if running > 1 else free[0]
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
-        """Sign a trial, and make sure that no earlier attempt has its index.
+        """Record that this process runs a trial, and return its index and parameters.
+
+        What the trial depends on outside of this study is recorded with it, as ``made_of``
+        (:class:`reality_check.studies.plan.StudyState`).
 
         Raises:
-            DuplicateTrial: an earlier attempt has it.
+            DuplicateTrial: an earlier attempt has its index, or it has none, since another worker
+                took the trial that was waiting.
         """
         set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")

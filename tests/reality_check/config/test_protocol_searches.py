@@ -55,6 +55,10 @@ REPEATED, SUBSETS = (f"protocol.search.kind={kind}" for kind in ("repeated", "su
             ["budget=7 is more than trials=6", "write budget: 2", "kind: one"],
         ),
         (
+            ["protocol.search.trials=4", "protocol.search.startup_trials=5"],
+            ["startup_trials=5 of trials=4", "startup_trials: 2"],
+        ),
+        (
             ["protocol.search={kind: subsets, trials: 50, retrain_best: 9}"],
             ["retrain_best=9", "at least the best 15", "2%"],
         ),
@@ -212,6 +216,11 @@ def test_a_run_whose_searches_were_ended_early_is_not_read() -> None:
     plain["protocol"]["search"] = FLAT | {"repeats": 3, "looks": [2]}
     with refused("unknown key 'protocol.search.looks'"):
         compose(plain)
+
+
+def test_fewer_trials_have_fewer_startup_trials() -> None:
+    assert quick("protocol.search.trials=2").protocol.search.startup_trials == 2
+    assert quick("protocol.search.trials=5").protocol.search.startup_trials == 3
 
 
 @pytest.mark.parametrize(("trials", "budget", "least"), [(50, 10, 15), (16, 5, 8), (6, 6, 1)])

@@ -580,7 +580,7 @@ def test_fixed_parameters_are_those_of_the_trials_number(make_study: Open) -> No
 
     finish(stage, note)
     assert seen == [{"arguments.margin": 0.25}, {"arguments.margin": 0.5}, None]
-    assert [stage._state.given[index] for index in range(3)] == fixed
+    assert fixed[0] == {"arguments.margin": 0.25, "epochs": 3}
 
 
 def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
