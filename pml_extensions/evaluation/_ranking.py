@@ -144,7 +144,7 @@ class Retrieval:
         """Return class indices of queries and of references, and the numbers of both per class.
 
         Class indices are on ``label_device``, the numbers of references and of queries per class on
-        the host. A query whose class has no reference gets the index C.
+        the host. A query whose class has no reference gets the number of classes as its index.
         """
         (ref_labels,) = to_device(label_device, ref_labels)
         classes, ref_class, class_sizes = ref_labels.unique(return_inverse=True, return_counts=True)
@@ -157,7 +157,7 @@ class Retrieval:
             query_counts = query_counts.scatter_add_(0, query_class, torch.ones_like(query_class))[
                 :-1
             ]
-        # The only synchronisation with a GPU: all shapes follow from the class sizes.
+        # The host waits for a GPU here and not later: all shapes follow from the class sizes.
         class_sizes, query_counts = torch.stack((class_sizes, query_counts)).cpu()
         return query_class, ref_class, class_sizes, query_counts
 

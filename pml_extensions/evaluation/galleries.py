@@ -152,9 +152,9 @@ def _grid(
         [_framed(query, QUERY, line, dashed=False)]
         + [
             _framed(picture, RIGHT if correct else WRONG, line, dashed=not correct)
-            for picture, correct in zip(*row, strict=True)
+            for picture, correct in zip(pictures, flags, strict=True)
         ]
-        for query, *row in zip(queries, neighbours, is_correct, strict=True)
+        for query, pictures, flags in zip(queries, neighbours, is_correct, strict=True)
     ]
     (height, width, _), gap = cells[0][0].shape, 3 * line
     # The first gap after a query is twice as wide.

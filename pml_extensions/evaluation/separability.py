@@ -46,7 +46,7 @@ def class_separability(
         embeddings: Shape (N, D).
         labels: Integer labels, shape (N,).
         normalize: Scale embeddings to unit length first; then the traces sum to at most 1. The
-            paper does not mention it; its values are only possible for raw embeddings.
+            paper does not mention scaling, and the values it prints are only possible without.
 
     Returns:
         Both traces and their ratio, which is infinite if all samples of each class are equal, and
@@ -57,13 +57,12 @@ def class_separability(
     """
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
     _, class_of, sizes = y.unique(return_inverse=True, return_counts=True)
-    means = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
+    sums = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
     # Relative to one sample, so that a common offset costs no precision and equal rows give 0.
     origin = _float64(x[:1], normalize)
     for rows in _chunks(x):
-        means.index_add_(0, class_of[rows], _float64(x[rows], normalize) - origin)
-    centre = means.sum(dim=0) / len(x)
-    means /= sizes.unsqueeze(1)
+        sums.index_add_(0, class_of[rows], _float64(x[rows], normalize) - origin)
+    centre, means = sums.sum(dim=0) / len(x), sums / sizes.unsqueeze(1)
     within = x.new_zeros((), dtype=torch.float64)
     for rows in _chunks(x):
         within += (_float64(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()

@@ -133,7 +133,8 @@ def _traceable_sums(
     def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return plain_sums(logits(x, *chunk), labels, start)
 
-    # Dynamo fails if a number that changes between calls is first seen within a checkpoint.
+    # Dynamo fails if a number that changes between calls is first seen within a checkpoint, so it
+    # sees those of ``logits`` here.
     logits(x[:1], *(row[:1] for row in rows))
     parts = [
         checkpoint(part, start, *chunk, use_reentrant=False, preserve_rng_state=False)

@@ -50,6 +50,7 @@ class TrainingChecks(LossCase):
             grads = torch.autograd.grad(
                 call(loss, e, labels), leaves, create_graph=create_graph, allow_unused=True
             )
+            # The sine makes the derivative depend on the gradients.
             return sum(g.to_dense().sin().sum() for g in grads if g is not None)
 
         step = 1e-6 * x.detach().roll(1)

@@ -24,7 +24,7 @@ class _Sampler:
         return {"generator": self._generator.bit_generator.state, **decks}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue exactly where the sampler was that returned ``state``.
+        """Continue exactly where the sampler that returned ``state`` left off.
 
         Raises:
             UsageError: if the state is for another number of images or classes.

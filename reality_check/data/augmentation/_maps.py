@@ -8,7 +8,7 @@ from reality_check.data.augmentation._windows import Windows
 
 
 def inverse_motions(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Return the inverses of shear along y, then along x, then rotation and enlargement.
+    """Return the inverses of maps that shear along y, then along x, then rotate and enlarge.
 
     Args:
         angle: (B,), in degrees.

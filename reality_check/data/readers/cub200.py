@@ -14,7 +14,7 @@ _FIRST_TEST_CLASS = 101
 
 
 def _list_root(root: Path) -> ImageFiles:
-    """List the images. Labels are the official class numbers, 1 to 200, minus 1."""
+    """List the images; ``assemble`` turns the official class numbers, 1 to 200, into labels."""
     names = _read_pairs(root / "classes.txt", "class_id", "class_name")
     classes = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
     images = _read_pairs(root / "images.txt", "image_id", "image_name")
