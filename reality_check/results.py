@@ -5,10 +5,11 @@ The recorded fills these classes from the storage; the report only reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
 
 if TYPE_CHECKING:
     from reality_check.config.published_scores import PublishedResults
+
+State = Literal["complete", "running", "waiting", "failed"]
 
 
 class Record(TypedDict):
@@ -72,40 +75,101 @@ class ResultRow:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One finished or unfinished unit of work of a stage (a search trial, a reproduction, ...).
+    """An attempt at a trial of a stage: a trial of a search, a reproduction, a final run, ...
+
+    In a report, it is the complete attempt at the trial, or else the latest.
 
     Attributes:
-        trial_index: 0-based number within the search, or among the reproductions.
-        search: number of the search; for a reproduction, the search whose trial it trains again.
-        retrained: for a reproduction, the number of the trial that it trains again; ``None`` for
-            other stages, and if the search has no usable trial.
+        trial_index: the 0-based number of the trial within its study: within the search, or among
+            the reproductions; ``None`` if another worker took the trial that was to be claimed.
         state: ``"complete"``, ``"running"``, ``"waiting"`` or ``"failed"``.
-        value: mean over folds of the best validation score (``None`` until complete).
-        params: the sampled hyper-parameters, by dotted name.
-        fold_values: best validation score of each fold.
-        fold_epochs: epoch of the best checkpoint of each fold.
-        cut_short: for each fold, the phases whose best epoch was the last one allowed.
-        diverged: why the training diverged, or ``None``.
-        seconds: wall time of the successful attempt.
-        attempts: how often the trial index was started (more than 1 when a worker was lost).
-        curves: per fold, ``(epoch, validation score)`` pairs.
+        value: the maximised value, for a trial with folds the mean over them of the best
+            validation score; ``None`` unless the trial is complete.
+        params: the hyper-parameters that were drawn, by dotted name; in a report also those that
+            were given.
+        number: the number of the attempt within the study, counted from 0.
+        trial_id: Optuna's key of the attempt.
+        started: the time when the worker began it.
+        ended: the time when it ended.
+        worker: the process that runs it; ``None`` before it has signed the trial.
+        device: the device on which it runs.
+        gpu: the kind of GPU, with its driver and libraries.
+        gpu_settings: the GPU settings of its training, and those that could not be used.
+        processes: the number of processes that train it at a time.
+        seconds: its duration, or that up to its last heartbeat.
+        duplicate: whether another attempt has its index.
+        stopped: whether its worker was asked to stop.
+        error: the exception that ended it.
+        diverged: why the training diverged; ``None`` if it did not.
+        fold_values: the validation score of each fold, for a trial with folds.
+        fold_epochs: the best epoch of each fold.
+        follow_up_epochs: how many of these epochs were in the second phase, for each fold.
+        epochs_spent: the number of all epochs trained, for each fold.
+        cut_short: the phases whose best epoch was the last one allowed, for each fold.
+        curves: pairs of epoch and validation score of every evaluation, for each fold.
+        scores: the metrics by category, for a reproduction.
+        epochs: the number of epochs trained, for a final run.
+        made_of: the results of other studies, and the values that may grow, that it depends on.
+        superseded: whether ``made_of`` has changed since then, so that it no longer counts.
+        attempts: in a report, how often the trial was started (above 1 when a worker was lost).
+        search: in a report, the number of the search; for a reproduction, of the search whose trial
+            it trains again.
+        retrained: in a report, for a reproduction, the number of the trial that it trains again;
+            ``None`` for other stages, and if the search has no usable trial.
     """
 
-    method: str
-    stage: str
-    trial_index: int
-    state: str
+    trial_index: int | None
+    state: State
     value: float | None = None
-    params: dict[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+    trial_id: int = field(default=0, compare=False)
+    started: datetime | None = None
+    ended: datetime | None = None
+    worker: Mapping[str, Any] | None = field(default=None, compare=False)
+    device: str | None = None
+    gpu: str | None = None
+    gpu_settings: str | None = None
+    processes: int = 1
+    seconds: float | None = None
+    duplicate: bool = False
+    stopped: bool = False
+    error: str | None = None
+    diverged: str | None = None
     fold_values: Sequence[float] = ()
     fold_epochs: Sequence[int] = ()
+    follow_up_epochs: Sequence[int] = ()
+    epochs_spent: Sequence[int] = ()
     cut_short: Sequence[Sequence[int]] = ()
-    diverged: str | None = None
-    seconds: float | None = None
-    attempts: int = 1
     curves: Sequence[Sequence[tuple[int, float]]] = ()
+    scores: Mapping[str, Mapping[str, float]] | None = None
+    epochs: int | None = None
+    made_of: Any = None
+    superseded: bool = False
+    attempts: int = 1
     search: int = 0
     retrained: int | None = None
+
+    @property
+    def holds_its_index(self) -> bool:
+        """Whether the attempt prevents others at the same trial."""
+        return self.state != "failed" and not self.superseded
+
+    @property
+    def was_abandoned(self) -> bool:
+        """Whether the attempt failed without a recorded reason, so that its worker was lost."""
+        spoke = self.error is not None or self.duplicate or self.stopped
+        return self.state == "failed" and not spoke
+
+    @property
+    def hours(self) -> float:
+        """Hours of all its processes or GPUs, up to the last heartbeat if it has not ended."""
+        return (self.seconds or 0.0) * self.processes / 3600
+
+    @property
+    def device_kind(self) -> str:
+        """The kind of device, such as ``cuda`` or ``cpu``; ``unknown`` if it is not recorded."""
+        return (self.device or "unknown").partition(":")[0]
 
 
 @dataclass(frozen=True)
@@ -349,13 +413,16 @@ class ExperimentResults:
         each hyper-parameter that any of them has; ``None`` where there is no such value.
         """
         trials = [
-            trial for method in self.methods for stage in STAGES for trial in getattr(method, stage)
+            (method.name, stage.value, trial)
+            for method in self.methods
+            for stage in STAGES
+            for trial in getattr(method, stage)
         ]
-        names = dict.fromkeys(name for trial in trials for name in trial.params)
+        names = dict.fromkeys(name for *_, trial in trials for name in trial.params)
         return [
             {
-                "method": trial.method,
-                "stage": trial.stage,
+                "method": method,
+                "stage": stage,
                 "search": trial.search,
                 "number": trial.trial_index,
                 "state": trial.state,
@@ -365,5 +432,5 @@ class ExperimentResults:
                 "attempts": trial.attempts,
                 **{f"params.{name}": trial.params.get(name) for name in names},
             }
-            for trial in trials
+            for method, stage, trial in trials
         ]

@@ -17,6 +17,7 @@ from reality_check.config.schema import Experiment
 from reality_check.config.source_code import copy_sources
 from reality_check.launch.check import Checked, all_classes, classes_of, metrics_of_user
 from reality_check.registry.pack import restore
+from reality_check.results import TrialRecord
 from reality_check.studies.growth import DRAWING, describe_changes, record_step
 from reality_check.studies.output_folder import (
     changed_code,
@@ -34,7 +35,6 @@ from reality_check.studies.recorded_experiment import (
     storage_url,
 )
 from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker, whole_url
-from reality_check.studies.stored_trial import StoredTrial
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
@@ -250,7 +250,7 @@ def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]
         running = _running_trials(recorded)
 
 
-def _running_trials(recorded: RecordedExperiment) -> dict[tuple[str, int], StoredTrial]:
+def _running_trials(recorded: RecordedExperiment) -> dict[tuple[str, int], TrialRecord]:
     """Return the running trials, after releasing those of lost workers."""
     return {
         (study.name, trial.number): trial

@@ -148,7 +148,7 @@ def _method(
     search = tuple(
         dataclasses.replace(record, search=number)
         for number, study in enumerate(searches)
-        for record in _records(method.name, Stage.SEARCH, study)
+        for record in _records(study).values()
     )
     retrained = [(run.search, run.trial_index) for run in plan if run.trial_index is not None]
     space = searches[0].space if searches[0] is not None else {}
@@ -173,20 +173,20 @@ def _retrainings(
     method: str, stage: Stage, plan: Sequence[Retrained], stages: Studies
 ) -> tuple[TrialRecord, ...]:
     """Return the records of reproductions or final runs, each with the trial that it retrains."""
-    records = _records(method, stage, stages.get(StudyKey(method, stage, 0)))
+    records = _records(stages.get(StudyKey(method, stage, 0)))
     if not plan:
-        return records
+        return tuple(records.values())
     return tuple(
         dataclasses.replace(record, search=run.search, retrained=run.trial_index)
-        for record in records
-        for run in plan[record.trial_index : record.trial_index + 1]
+        for index, record in records.items()
+        for run in plan[index : index + 1]
     )
 
 
-def _records(method: str, stage: Stage, study: StudyState | None) -> tuple[TrialRecord, ...]:
-    """Return a record of each started trial: of its complete attempt, or else of the latest."""
+def _records(study: StudyState | None) -> dict[int, TrialRecord]:
+    """Return the complete attempt at each started trial, or else the latest, by trial index."""
     if study is None:
-        return ()
+        return {}
     trials = [trial for trial in study.attempts if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {t.trial_index: t for t in trials if t.trial_index is not None}
@@ -194,26 +194,16 @@ def _records(method: str, stage: Stage, study: StudyState | None) -> tuple[Trial
     given = study.given
     sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
     worst = min(sound, default=0.0)  # of a diverged trial where the user's metric selects
-    return tuple(
-        TrialRecord(
-            method=method,
-            stage=stage,
-            trial_index=index,
-            state=trial.state,
+    return {
+        index: dataclasses.replace(
+            trial,
             value=worst if trial.value == DIVERGED else trial.value,
             params=dict((given and given[index]) or trial.params),
-            fold_values=tuple(trial.fold_values),
-            fold_epochs=tuple(trial.fold_epochs),
-            cut_short=tuple(map(tuple, trial.cut_short)),
-            diverged=trial.diverged,
-            seconds=trial.seconds,
             attempts=attempts[index],
-            curves=tuple(
-                tuple((int(epoch), float(value)) for epoch, value in c) for c in trial.curves
-            ),
+            curves=[[(int(epoch), value) for epoch, value in curve] for curve in trial.curves],
         )
         for index, trial in sorted(latest.items())
-    )
+    }
 
 
 def _rows(

@@ -243,8 +243,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
         return tuple(
             dataclasses.replace(
                 trial,
-                method=name,
-                trial_index=trial.trial_index + first,
+                trial_index=(trial.trial_index or 0) + first,
                 search=trial.search + first_search,
             )
             for trial in trials

@@ -10,9 +10,10 @@ from typing import Any
 
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
+from reality_check.results import TrialRecord
+from reality_check.studies.attempts import best_trial
 from reality_check.studies.plan import StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
-from reality_check.studies.stored_trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
 
@@ -129,7 +130,7 @@ def finished(study: StudyState, index: int | None, protocol: Protocol) -> Finish
     )
 
 
-def _completion_key(trial: StoredTrial) -> tuple[float, int]:
+def _completion_key(trial: TrialRecord) -> tuple[float, int]:
     """Return a key that sorts complete trials by time."""
     return (0.0 if trial.ended is None else trial.ended.timestamp()), trial.number
 

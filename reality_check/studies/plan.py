@@ -19,8 +19,8 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched, parse_value
-from reality_check.studies.stored_trial import (
-    StoredTrial,
+from reality_check.results import TrialRecord
+from reality_check.studies.attempts import (
     best_trial,
     complete_by_index,
     mark_superseded,
@@ -251,7 +251,7 @@ class StudyRecord:
         attributes: plain data that were stored with the study.
     """
 
-    attempts: Sequence[StoredTrial] = ()
+    attempts: Sequence[TrialRecord] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -265,7 +265,7 @@ class Retrained:
     """
 
     search: int
-    trial: StoredTrial | None
+    trial: TrialRecord | None
 
     @property
     def trial_index(self) -> int | None:
@@ -315,12 +315,12 @@ class StudyState:
         return self.planned.key.search
 
     @functools.cached_property
-    def attempts(self) -> tuple[StoredTrial, ...]:
+    def attempts(self) -> tuple[TrialRecord, ...]:
         """All attempts in the order of their numbers."""
         return mark_superseded(() if self.record is None else self.record.attempts, self.made_of)
 
     @functools.cached_property
-    def complete(self) -> Mapping[int, StoredTrial]:
+    def complete(self) -> Mapping[int, TrialRecord]:
         """The complete attempts by trial index."""
         return complete_by_index(self.attempts, self.num_trials)
 
@@ -330,7 +330,7 @@ class StudyState:
         return len(self.complete) == self.num_trials
 
     @property
-    def best(self) -> StoredTrial | None:
+    def best(self) -> TrialRecord | None:
         """The best complete trial, or ``None`` if all diverged or none is complete."""
         return best_trial(self.complete)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
+from reality_check.results import TrialRecord
 from reality_check.studies.output_folder import check_folder
 from reality_check.studies.plan import BASELINES, PlannedStudy, States, StudyKey, StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
-from reality_check.studies.stored_trial import StoredTrial
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
@@ -192,7 +192,7 @@ def _count_attempts(study: StudyState | None) -> dict[str, Any]:
 def _describe_running(
     recorded: RecordedExperiment,
     key: StudyKey,
-    trial: StoredTrial,
+    trial: TrialRecord,
     reported: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
     """Describe a running trial with its worker's report, which is removed from ``reported``."""
@@ -240,7 +240,7 @@ def _describe_worker(
     }
 
 
-def _hours_by_device(trials: Iterable[StoredTrial]) -> dict[str, float]:
+def _hours_by_device(trials: Iterable[TrialRecord]) -> dict[str, float]:
     """Return the hours of processes or GPUs over all attempts, by kind of device.
 
     Running attempts, and those that lost their worker, count up to their last heartbeat.

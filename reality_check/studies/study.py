@@ -24,11 +24,12 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from reality_check.config.values import Searched, dump_value, parse_value
+from reality_check.results import TrialRecord
+from reality_check.studies.attempts import complete_by_index, mark_superseded
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.plan import Drawn, StudyState
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
 from reality_check.studies.storage import holds_study
-from reality_check.studies.stored_trial import StoredTrial, complete_by_index, mark_superseded
 from reality_check.studies.trial import (
     TrialContext,
     Work,
@@ -108,7 +109,7 @@ class Study:
         """Return data stored by :meth:`set_attribute`, or ``None`` if there is none."""
         return self.study.user_attrs.get(key)
 
-    def trials(self) -> tuple[StoredTrial, ...]:
+    def trials(self) -> tuple[TrialRecord, ...]:
         """Return all attempts in the order of their numbers."""
         trials = map(read_trial, self.study.get_trials(deepcopy=False))
         return mark_superseded(trials, self._state.made_of)
@@ -129,7 +130,7 @@ class Study:
 
         Args:
             work: runs the trial. An exception stops the study.
-            about: attributes of :class:`StoredTrial` that are recorded at the start.
+            about: attributes of :class:`TrialRecord` that are recorded at the start.
 
         Returns:
             Whether there was a trial to claim. ``False`` means that all trials are complete or
@@ -183,7 +184,7 @@ class Study:
         set_attributes(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
-    def release_lost(self) -> tuple[StoredTrial, ...]:
+    def release_lost(self) -> tuple[TrialRecord, ...]:
         """Fail the running trials of lost workers to free their indices; return all attempts."""
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
@@ -255,7 +256,7 @@ class Study:
         self.study.enqueue_trial(params, user_attrs={"trial_index": chosen})
         return True
 
-    def _choose_index(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
+    def _choose_index(self, free: Sequence[int], trials: Sequence[TrialRecord]) -> int:
         """Choose one of the free indices.
 
         A single worker takes them in order. Several workers choose at random. Workers that have
@@ -302,7 +303,7 @@ class Study:
             show(trial, params, self.space)
         return TrialContext(index, params, _lease(self._storage, trial).renew)
 
-    def _fail_trial(self, trial: StoredTrial) -> None:
+    def _fail_trial(self, trial: TrialRecord) -> None:
         try:
             self._storage.set_trial_state_values(trial.trial_id, TrialState.FAIL)
         except Exception as error:

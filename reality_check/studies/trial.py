@@ -11,7 +11,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from reality_check.studies.stored_trial import State, StoredTrial
+from reality_check.results import State, TrialRecord
 from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseCheck, no_lease
 
@@ -26,11 +26,11 @@ _STATES: dict[TrialState, State] = {
 #: Prefix of the attributes that contain scores.
 _SCORE_PREFIX = "score/"
 _OPTUNA_FIELDS = {"number", "trial_id", "state", "value", "params", "started", "ended"}
-_COMPUTED_FIELDS = {*_OPTUNA_FIELDS, "superseded"}
-_ATTRIBUTES = {field.name for field in dataclasses.fields(StoredTrial)} - _COMPUTED_FIELDS
+_COMPUTED_FIELDS = {*_OPTUNA_FIELDS, "superseded", "attempts", "search", "retrained"}
+_ATTRIBUTES = {field.name for field in dataclasses.fields(TrialRecord)} - _COMPUTED_FIELDS
 
 
-def read_trial(trial: FrozenTrial) -> StoredTrial:
+def read_trial(trial: FrozenTrial) -> TrialRecord:
     """Read a trial of Optuna.
 
     Raises:
@@ -43,21 +43,23 @@ def read_trial(trial: FrozenTrial) -> StoredTrial:
             "version that wrote it, or run its experiment again into a new folder with --out."
         )
     state = _STATES[trial.state]
-    return StoredTrial(
+    attributes = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
+    return TrialRecord(
+        attributes.pop("trial_index", None),
+        state,
+        trial.value if state == "complete" else None,
+        trial.params,
         number=trial.number,
         trial_id=trial._trial_id,
-        state=state,
-        value=trial.value if state == "complete" else None,
-        params=trial.params,
         started=trial.datetime_start,
         ended=trial.datetime_complete,
         scores=_nested_scores(trial.user_attrs),
-        **{key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES},
+        **attributes,
     )
 
 
 def set_attributes(trial: Any, **attributes: Any) -> None:
-    """Write attributes of :class:`StoredTrial` into a running trial of Optuna."""
+    """Write attributes of :class:`TrialRecord` into a running trial of Optuna."""
     for key, value in attributes.items():
         if key not in _ATTRIBUTES:
             raise TypeError(f"a trial has no attribute {key!r}")
@@ -128,7 +130,7 @@ class TrialResult:
 
     Attributes:
         value: the value to maximise.
-        attributes: attributes of :class:`StoredTrial` to record.
+        attributes: attributes of :class:`TrialRecord` to record.
     """
 
     value: float

@@ -10,11 +10,11 @@ from typing import Any
 
 from reality_check.config.described import Description
 from reality_check.config.metrics import metric_of
+from reality_check.results import TrialRecord
 from reality_check.studies.output_folder import fold_folder
 from reality_check.studies.plan import StudyState
 from reality_check.studies.progress import trial_name
 from reality_check.studies.recorded_experiment import RecordedExperiment
-from reality_check.studies.stored_trial import StoredTrial
 
 #: A row of a curve: ``epoch``, ``loss`` and the metrics of the validation classes, by their titles.
 Row = Mapping[str, float]
@@ -65,7 +65,7 @@ def tracked(recorded: RecordedExperiment, study: StudyState, index: int) -> Trac
 
 
 def _values(
-    recorded: RecordedExperiment, study: StudyState, trial: StoredTrial
+    recorded: RecordedExperiment, study: StudyState, trial: TrialRecord
 ) -> Iterator[tuple[str, float]]:
     if trial.diverged is not None:
         return

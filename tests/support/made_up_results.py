@@ -34,8 +34,6 @@ def trial(method: str, trial_index: int, generator: random.Random) -> TrialRecor
         for fold in folds
     )
     return TrialRecord(
-        method=method,
-        stage="search",
         trial_index=trial_index,
         state="complete",
         value=sum(folds) / 4,
@@ -47,11 +45,11 @@ def trial(method: str, trial_index: int, generator: random.Random) -> TrialRecor
     )
 
 
-def run_record(method: str, stage: str, trial_index: int, state: str = "complete") -> TrialRecord:
+def run_record(trial_index: int, state: str = "complete") -> TrialRecord:
     """One reproduction or complete run."""
     seconds = 700.0 + trial_index if state == "complete" else None
     value = 0.4 if state == "complete" else None
-    return TrialRecord(method, stage, trial_index, state, value=value, seconds=seconds)
+    return TrialRecord(trial_index, state, value=value, seconds=seconds)
 
 
 def method_results(name: str, runs: int, generator: random.Random) -> MethodResults:
@@ -62,8 +60,8 @@ def method_results(name: str, runs: int, generator: random.Random) -> MethodResu
         name=name,
         loss="pml_extensions.losses.WarpedSoftmaxLoss",
         search=search,
-        reproductions=tuple(run_record(name, "reproductions", i, s) for i, s in enumerate(states)),
-        final=tuple(run_record(name, "final", i, s) for i, s in enumerate(states)),
+        reproductions=tuple(run_record(i, s) for i, s in enumerate(states)),
+        final=tuple(run_record(i, s) for i, s in enumerate(states)),
         retrained=((0, max(search, key=lambda record: record.value or 0.0).trial_index),),
         searched=("loss.scale", "learning_rates.loss"),
     )

@@ -8,8 +8,9 @@ from typing import Any
 from optuna.storages import BaseStorage
 
 from reality_check.config.metrics import Stage
+from reality_check.results import TrialRecord
+from reality_check.studies.attempts import complete_by_index
 from reality_check.studies.plan import Drawn, Given, PlannedStudy, StudyKey, StudyState
-from reality_check.studies.stored_trial import StoredTrial, complete_by_index
 from reality_check.studies.study import Study
 
 
@@ -37,7 +38,7 @@ def open_study(
     return Study(storage, name, given, lambda: space or {})
 
 
-def complete(study: Study) -> dict[int, StoredTrial]:
+def complete(study: Study) -> dict[int, TrialRecord]:
     """The complete attempts by trial index."""
     return complete_by_index(study.trials(), study.num_trials)
 

@@ -15,8 +15,8 @@ from support.command import write_large_images
 from support.pace import slowness, wait_until
 from support.preloaded import Started
 
+from reality_check.results import TrialRecord
 from reality_check.studies.progress import worker_states
-from reality_check.studies.stored_trial import StoredTrial
 from reality_check.studies.trial import read_trial
 
 EXPERIMENT = """\
@@ -85,7 +85,7 @@ def kill_at_random(folder: Path, out: str, workers: int, times: int, seed: int) 
         process.wait(timeout=60)
 
 
-def trials(folder: Path, out: str) -> dict[str, list[StoredTrial]]:
+def trials(folder: Path, out: str) -> dict[str, list[TrialRecord]]:
     url = f"sqlite:///{folder / out / 'studies.db'}"
     names = optuna.study.get_all_study_names(storage=url)
     return {

@@ -73,10 +73,7 @@ def rows(lost: Mapping[str, Collection[int]]) -> list[ResultRow]:
 
 def records(method: str, lost: Mapping[str, Collection[int]]) -> MethodResults:
     said = ["NaN" if n in lost.get(method, ()) else None for n in range(5)]
-    runs = (
-        TrialRecord(method, "reproductions", n, "complete", diverged=why)
-        for n, why in enumerate(said)
-    )
+    runs = (TrialRecord(n, "complete", diverged=why) for n, why in enumerate(said))
     return MethodResults(method, "L", reproductions=tuple(runs))
 
 

@@ -225,8 +225,7 @@ def test_runs_without_spread_are_certain() -> None:
 def lost(method: str, *runs: int, stage: str = "reproductions") -> MethodResults:
     """A method of which these of five runs diverged."""
     records = tuple(
-        TrialRecord(method, stage, n, "complete", diverged="NaN" if n in runs else None)
-        for n in range(5)
+        TrialRecord(n, "complete", diverged="NaN" if n in runs else None) for n in range(5)
     )
     parts: dict[str, Any] = {stage: records}
     return MethodResults(method, "L", **parts)

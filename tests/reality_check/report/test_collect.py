@@ -24,7 +24,6 @@ from reality_check.report.collect import (
 from reality_check.report.deviations import _restarts
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
-from reality_check.studies.stored_trial import StoredTrial
 
 ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout_precision_at_1"]
 
@@ -36,8 +35,8 @@ class Scored:
 
     def __init__(self, scores: Any) -> None:
         self.complete = {
-            0: StoredTrial(0, 0, "complete", scores=scores),
-            1: StoredTrial(1, 1, "complete", diverged="the loss became nan"),
+            0: TrialRecord(0, "complete", scores=scores),
+            1: TrialRecord(1, "complete", diverged="the loss became nan"),
         }
 
 
@@ -65,9 +64,7 @@ def test_a_diverged_run_counts_as_0_wherever_a_scored_one_has_a_value(normalize:
             "methods": ["contrastive"],
         }
     )
-    runs = tuple(
-        TrialRecord("m", "reproductions", run, "complete", search=1, retrained=4) for run in (0, 1)
-    )
+    runs = tuple(TrialRecord(run, "complete", search=1, retrained=4) for run in (0, 1))
     method = MethodResults("m", "L", reproductions=runs, normalize_embeddings=normalize)
     study = Scored({"ensemble": scored(normalize)})
     rows = _rows(experiment, method, Stage.REPRODUCTIONS, cast(Any, study))
@@ -79,7 +76,7 @@ def test_a_diverged_run_counts_as_0_wherever_a_scored_one_has_a_value(normalize:
 
 
 def attempts(*notes: dict[str, Any]) -> Any:
-    trials = [StoredTrial(0, 0, "complete", **own) for own in notes]
+    trials = [TrialRecord(own.pop("trial_index", None), "complete", **own) for own in notes]
     return SimpleNamespace(attempts=trials)
 
 
@@ -115,12 +112,10 @@ def test_a_search_is_parallel_where_a_model_drew_while_another_trial_ran(
     arguments = {"n_startup_trials": 2} if sampler == "tpe" else {}
     about = {"sampler": sampler, "sampler_arguments": arguments}
     trials = {
-        number: StoredTrial(
+        number: TrialRecord(
             number,
-            0,
             "complete",
             started=datetime.fromtimestamp(start),
-            trial_index=number,
             ended=datetime.fromtimestamp(start + 10),
         )
         for number, start in enumerate(starts)
@@ -156,18 +151,18 @@ def test_gpus_and_their_settings_are_named_with_their_attempts(
 
 def test_lost_workers_are_restarts() -> None:
     stored = [
-        StoredTrial(0, 0, "failed", trial_index=0, error="its worker was lost"),
-        StoredTrial(1, 1, "complete", trial_index=0, value=0.5),
-        StoredTrial(2, 2, "complete", trial_index=0, value=0.5, duplicate=True),
-        StoredTrial(3, 3, "complete", trial_index=1, value=0.4, superseded=True),
-        StoredTrial(4, 4, "complete", trial_index=1, value=0.3),
+        TrialRecord(0, "failed", number=0, error="its worker was lost"),
+        TrialRecord(0, "complete", number=1, value=0.5),
+        TrialRecord(0, "complete", number=2, value=0.5, duplicate=True),
+        TrialRecord(1, "complete", number=3, value=0.4, superseded=True),
+        TrialRecord(1, "complete", number=4, value=0.3),
     ]
     study: Any = SimpleNamespace(
         attempts=stored,
         complete={0: stored[1], 1: stored[4]},
         given=[{"x": 0}, {"x": 1}],
     )
-    search = _records("a", Stage.SEARCH, study)
+    search = tuple(_records(study).values())
     assert [(record.state, record.value, record.attempts) for record in search] == [
         ("complete", 0.5, 2),
         ("complete", 0.3, 1),

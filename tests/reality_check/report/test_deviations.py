@@ -18,16 +18,16 @@ RIGHT: dict[str, Any] = {
 }
 
 
-def records(stage: str, count: int, **changes: Any) -> tuple[TrialRecord, ...]:
-    values = {"method": "m", "stage": stage, "state": "complete", "value": 0.4, **changes}
+def records(count: int, **changes: Any) -> tuple[TrialRecord, ...]:
+    values = {"state": "complete", "value": 0.4, **changes}
     return tuple(TrialRecord(trial_index=trial_index, **values) for trial_index in range(count))
 
 
 def results(experiment: Experiment, **changes: Any) -> list[MethodResults]:
     values = {
-        "search": records("search", experiment.protocol.search.trials),
-        "reproductions": records("reproductions", experiment.protocol.reproductions),
-        "final": records("final", experiment.protocol.reproductions),
+        "search": records(experiment.protocol.search.trials),
+        "reproductions": records(experiment.protocol.reproductions),
+        "final": records(experiment.protocol.reproductions),
         "searched": ("a", "b"),
         **changes,
     }
@@ -229,24 +229,24 @@ def test_one_geometry_for_all_is_no_deviation() -> None:
 
 
 def test_missing_work_is_named_and_serious_until_all_is_finished() -> None:
-    few = records("search", 7)
+    few = records(7)
     (found,) = find(finished=False, search=few, reproductions=())
     assert found.serious
     methods = "contrastive, triplet_margin"
     assert found.text == f"Not finished: {methods} (search 7 of 50, reproductions 0 of 10)."
-    lost = records("search", 50, diverged="nan")
+    lost = records(50, diverged="nan")
     assert "unfinished" not in {d.topic for d in find(finished=False, search=lost, final=())}
 
 
 def test_running_and_failed_trials_are_no_finished_ones() -> None:
-    mixed = (*records("search", 49), *records("search", 1, state="running"))
+    mixed = (*records(49), *records(1, state="running"))
     texts = [d.text for d in find(finished=False, search=mixed)]
     assert texts == ["Not finished: contrastive, triplet_margin (search 49 of 50)."]
 
 
 def test_diverged_runs_are_named() -> None:
-    bad = records("search", 3, diverged="the loss became nan", value=0.0)
-    some = find(search=(*records("search", 47), *bad))
+    bad = records(3, diverged="the loss became nan", value=0.0)
+    some = find(search=(*records(47), *bad))
     assert [d.topic for d in some] == ["diverged", "diverged"]
     assert "3 of 50 search trials of contrastive diverged" in some[0].text
     assert not some[0].serious
@@ -255,24 +255,24 @@ def test_diverged_runs_are_named() -> None:
     every = find(search=bad, reproductions=())
     assert "Every search trial of contrastive diverged (the loss became nan)" in every[0].text
     assert every[0].serious
-    runs = find(reproductions=records("reproductions", 10, diverged="nan"))
+    runs = find(reproductions=records(10, diverged="nan"))
     assert runs[0].serious
     assert "10 reproductions of contrastive diverged" in runs[0].text
 
 
 def test_trainings_that_end_at_their_best_epoch_are_counted_by_phase() -> None:
-    ends = records("reproductions", 10, cut_short=((1,), (), (), ()))
+    ends = records(10, cut_short=((1,), (), (), ()))
     (short,) = (d for d in find(reproductions=ends) if d.topic == "short training")
     assert short.text.endswith("better: contrastive 10 of 40, triplet_margin 10 of 40.")
     assert not short.serious, "a quarter is not more than a quarter"
-    ends = records("reproductions", 10, cut_short=((1, 2), (2,), (), ()))
+    ends = records(10, cut_short=((1, 2), (2,), (), ()))
     (short,) = (d for d in find(reproductions=ends) if d.topic == "short training")
     assert "contrastive 20 of 40 (phase 1: 10, phase 2: 20)" in short.text
     assert short.serious
 
 
 def test_serious_deviations_come_first() -> None:
-    bad = records("reproductions", 10, diverged="nan")
+    bad = records(10, diverged="nan")
     found = find({"dataset": "glyphs"}, ("protocol.search.trials=50",), reproductions=bad)
     flags = [d.serious for d in found]
     assert flags == sorted(flags, reverse=True)
@@ -280,7 +280,7 @@ def test_serious_deviations_come_first() -> None:
 
 
 def test_restarts_and_parallel_search_are_named() -> None:
-    twice = records("search", 50, attempts=2)
+    twice = records(50, attempts=2)
     texts = {d.topic: d.text for d in find(search=twice)}
     assert "contrastive 50" in texts["restarts"]
     experiment = compose(RIGHT)

@@ -36,14 +36,11 @@ def folder(seed: int, **changes: Any) -> ExperimentResults:
     config = copy.deepcopy(CONFIG) | {"seed": seed}
     config |= changes
     trials = tuple(
-        TrialRecord("a", "search", index, "complete", value=0.1 * index, search=search)
+        TrialRecord(index, "complete", value=0.1 * index, search=search)
         for search in range(2)
         for index in range(4)
     )
-    runs = tuple(
-        TrialRecord("a", "reproductions", run, "complete", search=run // 2, retrained=3)
-        for run in range(4)
-    )
+    runs = tuple(TrialRecord(run, "complete", search=run // 2, retrained=3) for run in range(4))
     rows = tuple(
         ResultRow("one", "a", "ensemble", run, PRIMARY, (10 * seed + run) / 100, run // 2, 3)
         for run in range(4)

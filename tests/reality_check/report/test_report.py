@@ -250,8 +250,8 @@ def test_the_box_of_a_clean_run(finished: ExperimentResults) -> None:
 
 
 def test_the_overview_counts_what_is_done(results: ExperimentResults) -> None:
-    started = tuple(TrialRecord("warped", "reproductions", n, "running") for n in range(4))
-    trials = (TrialRecord("warped", "search", 0, "running"), *results.methods[0].search[:3])
+    started = tuple(TrialRecord(n, "running") for n in range(4))
+    trials = (TrialRecord(0, "running"), *results.methods[0].search[:3])
     warped = dataclasses.replace(results.methods[0], reproductions=started, final=(), search=trials)
     facts = dict(overview_facts(Summary(dataclasses.replace(results, methods=(warped,)))))
     assert facts["Search"] == "3 trials per method"
@@ -394,18 +394,16 @@ def no_trials_yet(results: ExperimentResults) -> ExperimentResults:
 
 
 def all_diverged(results: ExperimentResults) -> ExperimentResults:
-    trials = tuple(
-        TrialRecord("warped", "search", i, "complete", value=0.0, diverged="NaN") for i in range(8)
-    )
+    trials = tuple(TrialRecord(i, "complete", value=0.0, diverged="NaN") for i in range(8))
     method = MethodResults("warped", "L", search=trials, searched=("x",))
     return dataclasses.replace(results, methods=(method,), rows=())
 
 
 def running_and_failed(results: ExperimentResults) -> ExperimentResults:
     trials = (
-        TrialRecord("warped", "search", 0, "running"),
-        TrialRecord("warped", "search", 1, "failed", attempts=3),
-        TrialRecord("warped", "search", 2, "waiting"),
+        TrialRecord(0, "running"),
+        TrialRecord(1, "failed", attempts=3),
+        TrialRecord(2, "waiting"),
     )
     method = MethodResults("warped", "L", search=trials, searched=("x",))
     return dataclasses.replace(results, methods=(method,), rows=(), config={})
@@ -428,7 +426,7 @@ def odd_config(results: ExperimentResults) -> ExperimentResults:
 
 
 def without_search(results: ExperimentResults) -> ExperimentResults:
-    fixed = TrialRecord("fixed", "search", 0, "complete", value=0.3)
+    fixed = TrialRecord(0, "complete", value=0.3)
     return dataclasses.replace(results, methods=(MethodResults("fixed", "L", search=(fixed,)),))
 
 

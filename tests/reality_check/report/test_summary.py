@@ -18,7 +18,7 @@ def test_the_winner_is_the_one_that_was_recorded(results: ExperimentResults) -> 
 def test_before_the_search_is_complete_the_best_so_far_stands_for_it() -> None:
     values = [0.1, 0.3, 0.3, 0.9, None]
     trials = [
-        TrialRecord("m", "search", trial_index, "complete" if value else "running", value=value)
+        TrialRecord(trial_index, "complete" if value else "running", value=value)
         for trial_index, value in enumerate(values)
     ]
     trials[3] = dataclasses.replace(trials[3], diverged="the loss became nan")

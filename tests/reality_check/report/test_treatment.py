@@ -8,11 +8,11 @@ from typing import Any, cast
 from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.report.treatment import origins
-from reality_check.studies.stored_trial import StoredTrial
+from reality_check.results import TrialRecord
 
 
 def study(versions: str, *devices: str, gpu: str | None = None, sampler: str | None = None) -> Any:
-    trials = {n: StoredTrial(n, n, "complete", device=d, gpu=gpu) for n, d in enumerate(devices)}
+    trials = {n: TrialRecord(n, "complete", device=d, gpu=gpu) for n, d in enumerate(devices)}
     about = {"versions": versions, "machine": "Linux x86_64", "sampler": sampler}
     return SimpleNamespace(about=about, complete=trials)
 

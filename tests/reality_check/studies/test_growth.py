@@ -17,6 +17,7 @@ from support.studies import complete, is_complete, open_study
 from reality_check.config import Experiment, compose
 from reality_check.launch.open_folder import _record_growth
 from reality_check.launch.worker import work
+from reality_check.studies.attempts import best_trial
 from reality_check.studies.growth import (
     describe_changes,
     read_steps,
@@ -26,7 +27,6 @@ from reality_check.studies.growth import (
 from reality_check.studies.output_folder import check_same_experiment, growth, lock_experiment
 from reality_check.studies.plan import reproduction_order
 from reality_check.studies.recorded_experiment import RecordedExperiment, read_experiment
-from reality_check.studies.stored_trial import best_trial
 from reality_check.studies.study import Study
 from reality_check.studies.trial import TrialContext, TrialResult, set_attributes
 from reality_check.utils.errors import UsageError

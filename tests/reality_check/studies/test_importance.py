@@ -31,9 +31,7 @@ def trials(score: Callable[[dict[str, Any]], float], count: int) -> list[TrialRe
             "bins": draw.randint(2, 32),
             "mode": draw.choice(["soft", "hard", None]),
         }
-        made.append(
-            TrialRecord("m", "search", trial_index, "complete", value=score(params), params=params)
-        )
+        made.append(TrialRecord(trial_index, "complete", value=score(params), params=params))
     return made
 
 
@@ -69,8 +67,8 @@ def test_noise_is_below_its_own_yardstick_or_near() -> None:
 
 def test_diverged_and_unfinished_trials_are_left_out() -> None:
     sound = trials(lambda p: p["margin"], 25)
-    lost = TrialRecord("m", "search", 25, "complete", value=0.0, diverged="NaN")
-    running = TrialRecord("m", "search", 26, "running")
+    lost = TrialRecord(25, "complete", value=0.0, diverged="NaN")
+    running = TrialRecord(26, "running")
     importance = parameter_importance(SPACE, [*sound, lost, running])
     assert importance is not None
     assert importance.trials == 25

@@ -21,6 +21,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.search import Search
 from reality_check.config.values import Range, dump_value
+from reality_check.results import TrialRecord
 from reality_check.studies.plan import (
     States,
     Step,
@@ -32,7 +33,6 @@ from reality_check.studies.plan import (
     make_plan,
     next_units,
 )
-from reality_check.studies.stored_trial import StoredTrial
 from reality_check.utils.seeds import derive
 
 
@@ -81,7 +81,7 @@ class Records:
     def __init__(self, experiment: Experiment, diverges: float = 0.0) -> None:
         self.experiment, self._diverges = experiment, diverges
         self._steps: list[Step] = []
-        self._attempts: dict[StudyKey, list[StoredTrial]] = {}
+        self._attempts: dict[StudyKey, list[TrialRecord]] = {}
 
     def states(self) -> States:
         return States(make_plan(self.experiment, self._steps), self.read)
@@ -105,10 +105,11 @@ class Records:
         number = len(attempts)
         params = self._draw(study, index) if study.given is None else {}
         attempts.append(
-            StoredTrial(
-                *(number, number, "running"),
-                trial_index=index,
+            TrialRecord(
+                index,
+                "running",
                 params=params,
+                number=number,
                 made_of=made_of[0] if made_of else None,
             )
         )

@@ -20,8 +20,8 @@ from support.studies import complete, is_complete, open_study
 
 from reality_check.config.values import Choices, Range, Searched
 from reality_check.studies import study as search
+from reality_check.studies.attempts import best_trial, complete_by_index
 from reality_check.studies.storage import open_storage
-from reality_check.studies.stored_trial import best_trial, complete_by_index
 from reality_check.studies.study import MAX_LOST, Study
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.errors import UsageError, WorkFailed

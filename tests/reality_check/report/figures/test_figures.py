@@ -254,12 +254,10 @@ def test_parameters_that_are_no_numbers_are_drawn_by_name(
     values: tuple[Any, ...], labels: list[str]
 ) -> None:
     trials = tuple(
-        TrialRecord("m", "search", i, "complete", value=0.1 * (i + 1), params={"x": value})
+        TrialRecord(i, "complete", value=0.1 * (i + 1), params={"x": value})
         for i, value in enumerate(values)
     )
-    lost = TrialRecord(
-        "m", "search", 3, "complete", value=0.0, params={"x": values[1]}, diverged="NaN"
-    )
+    lost = TrialRecord(3, "complete", value=0.0, params={"x": values[1]}, diverged="NaN")
     figure = method_figure(MethodResults("m", "L", (*trials, lost), searched=("x",)), ())
     figure.draw_without_rendering()
     (axes,) = figure.axes

@@ -132,12 +132,10 @@ def searched(name: str, values: list[float], again: list[float]) -> MethodResult
         name,
         "L",
         search=tuple(
-            TrialRecord(name, "search", i, "complete", value=v, params={"x": float(i + 1)})
+            TrialRecord(i, "complete", value=v, params={"x": float(i + 1)})
             for i, v in enumerate(values)
         ),
-        reproductions=tuple(
-            TrialRecord(name, "reproductions", i, "complete", value=v) for i, v in enumerate(again)
-        ),
+        reproductions=tuple(TrialRecord(i, "complete", value=v) for i, v in enumerate(again)),
         searched=("x",),
     )
 
@@ -166,8 +164,8 @@ def test_budgets_compare_the_second_half_with_one_retraining() -> None:
 @pytest.mark.usefixtures("four_trials_will_do")
 def test_diverged_trials_count_and_diverged_retrainings_do_not() -> None:
     method = searched("m", [0.3, 0.3, 0.3, 0.3], [0.3, 0.32])
-    lost = TrialRecord("m", "search", 4, "complete", value=0.0, diverged="NaN")
-    gone = TrialRecord("m", "reproductions", 2, "complete", value=0.0, diverged="NaN")
+    lost = TrialRecord(4, "complete", value=0.0, diverged="NaN")
+    gone = TrialRecord(2, "complete", value=0.0, diverged="NaN")
     method = dataclasses.replace(
         method, search=(*method.search, lost), reproductions=(*method.reproductions, gone)
     )
@@ -195,8 +193,7 @@ def test_a_narrow_logarithmic_axis_has_ticks_to_read(low: float) -> None:
     draw = np.random.default_rng(0)
     rates = [low, *draw.uniform(low, 0.048, 7).tolist()]
     trials = tuple(
-        TrialRecord("m", "search", i, "complete", value=0.3, params={"rate": rate})
-        for i, rate in enumerate(rates)
+        TrialRecord(i, "complete", value=0.3, params={"rate": rate}) for i, rate in enumerate(rates)
     )
     method = MethodResults("m", "L", search=trials, searched=("rate",), logarithmic=("rate",))
     figure = method_figure(method, ())
@@ -224,17 +221,14 @@ def learned(name: str, runs: int, folds: int = 2) -> MethodResults:
         ends = [(6, math.nan)] if run == 1 else []
         return tuple(((-1, 0.5), (0, 0.6), (2, 0.1), (4, top), *ends) for top in values(run))
 
-    trial = TrialRecord(name, "search", 0, "complete", value=0.3, params={"x": 1}, curves=curves(0))
+    trial = TrialRecord(0, "complete", value=0.3, params={"x": 1}, curves=curves(0))
     again = tuple(
         TrialRecord(
-            name, "reproductions", run, "complete",
-            value=0.3, fold_values=values(run), curves=curves(run),
+            run, "complete", value=0.3, fold_values=values(run), curves=curves(run),
         )
         for run in range(runs)
     )  # fmt: skip
-    complete = TrialRecord(
-        name, "complete", 0, "complete", value=0.2, params={"epochs": 20}, seconds=90.0
-    )
+    complete = TrialRecord(0, "complete", value=0.2, params={"epochs": 20}, seconds=90.0)
     return MethodResults(name, "L", (trial,), again, (complete,), searched=("x",))
 
 

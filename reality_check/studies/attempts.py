@@ -1,0 +1,56 @@
+"""What follows from the attempts at the trials of a study."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reality_check.results import TrialRecord
+
+
+def mark_superseded(
+    trials: Iterable[TrialRecord], made_of: Sequence[Any] | None
+) -> tuple[TrialRecord, ...]:
+    """Return trials, marked where ``made_of`` has changed since then.
+
+    Args:
+        trials: the trials.
+        made_of: the data that trials depend on now, by trial index; ``None`` if all count.
+    """
+    made_of = json.loads(json.dumps(made_of))  # in the form that the storage returns
+    return tuple(
+        dataclasses.replace(trial, superseded=True) if _is_superseded(trial, made_of) else trial
+        for trial in trials
+    )
+
+
+def _is_superseded(trial: TrialRecord, made_of: Sequence[Any] | None) -> bool:
+    if trial.made_of is None or made_of is None:
+        return False
+    index = trial.trial_index or 0
+    return [*made_of[index : index + 1]] != [trial.made_of]
+
+
+def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[int, TrialRecord]:
+    """Return the complete attempts by trial index, for indices below ``num_trials``."""
+    complete: dict[int, TrialRecord] = {}
+    for trial in trials:
+        index = trial.trial_index
+        if trial.state != "complete" or trial.superseded:
+            continue
+        if index is not None and index < num_trials:
+            complete.setdefault(index, trial)
+    return dict(sorted(complete.items()))
+
+
+def best_trial(trials: Mapping[int, TrialRecord]) -> TrialRecord | None:
+    """Return the trial with the highest value, or ``None`` if all diverged or there is none."""
+    return next(iter(ranked_trials(trials)), None)
+
+
+def ranked_trials(trials: Mapping[int, TrialRecord]) -> list[TrialRecord]:
+    """Return the trials that did not diverge, best first; equal ones in order of their index."""
+    sound = [trial for trial in trials.values() if trial.diverged is None]
+    return sorted(sound, key=lambda trial: -(trial.value or 0.0))
