@@ -104,10 +104,10 @@ def dr_triplet(
         margin: The margin m.
         direction: Weight g of the direction regulariser.
     """
-    positive = (anchors - positives).square().sum(dim=-1)
-    negative = (anchors - negatives).square().sum(dim=-1)
-    ratio = root(positive) / root(negative).clamp(min=COINCIDENT**0.5)
-    return positive - negative + margin - direction / 2 * ratio
+    squared_positive = (anchors - positives).square().sum(dim=-1)
+    squared_negative = (anchors - negatives).square().sum(dim=-1)
+    ratio = root(squared_positive) / root(squared_negative).clamp(min=COINCIDENT**0.5)
+    return squared_positive - squared_negative + margin - direction / 2 * ratio
 
 
 class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
@@ -116,8 +116,8 @@ class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
     .. math:: L = \max\Big(0, |a - p|^2 - |a - n|^2 + m - \frac g2 \frac{|a - p|}{|a - n|}\Big)
 
     "GradML", section 3.1, after "Moving in the right direction" (Mohan et al., CVPR 2020), for
-    embeddings of unit length: its :math:`1 - a^\top p` is half of :math:`|a - p|^2`. The hinge is
-    the same as in the triplet loss; without a miner, all triplets of the batch are used.
+    embeddings of unit length, where the paper's :math:`1 - a^\top p` is half of
+    :math:`|a - p|^2`. Without a miner, all triplets of the batch are used.
 
     Args:
         margin: The margin m (our value; neither paper gives one).
@@ -211,7 +211,7 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
 
 
 class CenterContrastiveLoss(NormalizedSoftmaxLoss):
-    r"""CCL: a softmax over cosines to class centers, with a margin, and a pull to the own center.
+    r"""CCL: a softmax over cosines to class centers, with a margin and a pull to the center.
 
     .. math::
         L = \frac{1}{N} \sum_i -\ln \frac{e^{s (\cos_{i y_i} - m)}}
@@ -219,8 +219,8 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         + \lambda \|\hat x_i - \hat c_{y_i}\|^2, \qquad \cos_{ij} = \hat x_i \cdot \hat c_j
 
     "Center Contrastive Loss for Metric Learning" (Cai, Xiong & Tian 2023, arXiv 2308.00458), Eq. 5,
-    as described in two independent implementations: the paper itself was not at hand. They drop
-    the constant 2 lambda of the squared distance. The centers are parameters, as proxies are. No
+    as described in two independent implementations, which drop the constant 2 lambda of the squared
+    distance: the paper itself was not at hand. The centers are parameters, as proxies are. No
     source gives the paper's s, m and lambda, so the defaults are ours; the two
     implementations have s 16 and 64, m 0 and 0.2, lambda 2 and 1.
 
@@ -231,7 +231,7 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         scale: s, multiplies the cosines; above 0.
-        margin: m, subtracted from the cosine to the own center.
+        margin: m, subtracted from the cosine to the center of the sample's class.
         center_weight: lambda, weight of the second term.
         **kwargs: Arguments of ``NormalizedSoftmaxLoss`` except ``temperature``, which is 1 / s.
     """
@@ -255,11 +255,11 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, rows = self.classes(embeddings, labels, self.proxies)
-        sums = self.softmax.sums(self.logits, self.features(embeddings), rows, y)
-        own = sums.own - self.margin / self.temperature
+        y, proxies = self.classes(embeddings, labels, self.proxies)
+        sums = self.softmax.sums(self.logits, self.features(embeddings), proxies, y)
+        own_logits = sums.own - self.margin / self.temperature
         return {
-            "contrastive_loss": softplus(sums.others - own),
+            "contrastive_loss": softplus(sums.others - own_logits),
             "center_loss": 2 * self.center_weight * (1 - self.temperature * sums.own),
         }
 

@@ -93,10 +93,11 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
     Raises:
         UsageError: the runs differ in settings, or both have a method of the same name.
     """
-    (first, second), both = (each.plain() for each in experiments), " and ".join(labels)
+    first, second = (experiment.plain() for experiment in experiments)
+    both = " and ".join(labels)
     if keys := conflicting_keys(first, second, _may_differ):
-        sides = f"in {labels[0]}", f"in {labels[1]}"
-        shown = describe_differences(keys, first, second, sides)
+        places = f"in {labels[0]}", f"in {labels[1]}"
+        shown = describe_differences(keys, first, second, places)
         raise UsageError(
             f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
             "reality-check report A B --out DIR, which also takes packs."
@@ -110,7 +111,7 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
 
 
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the fingerprints of all runs in one dict; they must not contradict each other."""
+    """Return the fingerprints of all runs, which must not contradict each other, in one dict."""
     fingerprints = {name: source for code in codes for name, source in code.items()}
     weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
     if weights:
@@ -122,9 +123,9 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
     """Return the steps of all packs in chronological order, without duplicates."""
     steps: dict[str, Step] = {}
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
-        same = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
-        first = steps.get(same, step)
-        steps[same] = dataclasses.replace(first, done={**step.done, **first.done})
+        content = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
+        first = steps.get(content, step)
+        steps[content] = dataclasses.replace(first, done={**step.done, **first.done})
     return list(steps.values())
 
 
@@ -142,6 +143,11 @@ def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
 
 
 def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
+    """Return the files of all packs.
+
+    Raises:
+        UsageError: two packs have different files of the same name.
+    """
     files: dict[str, bytes] = {}
     for pack in packs:
         for name, content in pack.files.items():
@@ -156,6 +162,7 @@ def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
 
 
 def _origins(packs: Sequence[Pack]) -> bytes:
+    """Return the content of the file that names the joined packs."""
     sources: list[dict[str, Any]] = [
         {
             "from": Path(pack.label).name,

@@ -41,7 +41,7 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.text import strict_json
 
 _RECORDS = "records.json"
-#: Files for people and other programs, not read back from packs, since they can be made again.
+#: Files for people and other programs, which are not read from packs but made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
 _FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
@@ -78,7 +78,7 @@ def open_pack(path: Path) -> Pack:
     """Read a pack, or a finished output folder as if it were one.
 
     Raises:
-        UsageError: it is neither, is not finished, or was changed.
+        UsageError: the path is neither, the run is not finished, or the pack was changed.
     """
     return _read_folder(path) if path.is_dir() else read_pack(path)
 
@@ -87,7 +87,7 @@ def recorded_of(path: Path) -> RecordedExperiment:
     """Open the experiment of an output folder or a pack for reading.
 
     Raises:
-        UsageError: it is neither, a pack that was changed, or a folder without its records.
+        UsageError: the path is neither, the pack was changed, or the folder lacks its records.
     """
     return read_recorded(path) if path.is_dir() else _unpacked(read_pack(path))
 
@@ -107,8 +107,8 @@ def read_pack(path: Path) -> Pack:
         for study in studies.values():
             trials_of(study)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{path} has records that cannot be read ({words}).") from None
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{path} has records that cannot be read ({reason}).") from None
     kept = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *_PAGES)}
     return Pack(str(path), experiment, studies, steps, kept, archive.checksum)
 
@@ -117,12 +117,12 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
     """Return the experiment as it was run, even if this version has other keys or defaults.
 
     Raises:
-        UsageError: it was run with a key that this version does not have.
+        UsageError: the experiment was run with a key that this version does not have.
     """
-    given, recorded = about["given"], about["experiment"]
-    if "kind" not in recorded["protocol"]["search"]:  # of an earlier version, read only whole
-        given["protocol"]["search"] = recorded["protocol"]["search"]
-    known = compose(given, where=str(path)).plain()
+    changed, recorded = about["given"], about["experiment"]
+    if "kind" not in recorded["protocol"]["search"]:  # by an earlier version, which needs all keys
+        changed["protocol"]["search"] = recorded["protocol"]["search"]
+    known = compose(changed, where=str(path)).plain()
     return compose(_with_values(known, recorded), where=str(path))
 
 
@@ -138,17 +138,19 @@ def _with_values(known: Any, recorded: Any) -> Any:
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
     """Check the recorded hash; other keys and defaults of later versions are allowed."""
-    listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
-    odd = [
+    recorded, recorded_hash = about["protocol"], about["protocol_hash"]
+    plain = experiment.plain()
+    changed = [
         key
-        for key, value in listed.items()
-        if value_at(whole, key, value_at(about["experiment"], key)) != value
+        for key, value in recorded.items()
+        if value_at(plain, key, value_at(about["experiment"], key)) != value
     ]
-    if odd or given != _hash(listed):
-        what = f"in which {odd[0]} is another" if odd else f"whose hash is {_hash(listed)}"
+    actual_hash = _hash(recorded)
+    if changed or recorded_hash != actual_hash:
+        what = f"in which {changed[0]} is another" if changed else f"whose hash is {actual_hash}"
         raise UsageError(
-            f"{path} says that its protocol hash is {given}, but has a protocol {what}; it was "
-            "changed: fetch it again, or pack its output folder again."
+            f"{path} says that its protocol hash is {recorded_hash}, but has a protocol {what}; it "
+            "was changed: fetch it again, or pack its output folder again."
         )
 
 
@@ -188,9 +190,9 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         pages: Contents by name of further files, for people and other programs.
     """
     experiment = compose(public(pack.experiment), where=pack.label)
-    opened = [study["attributes"].get("about", {}) for study in pack.studies.values()]
+    origins = [study["attributes"].get("about", {}) for study in pack.studies.values()]
     environments = [
-        f"{about['versions']}; {about['machine']}" for about in opened if "versions" in about
+        f"{origin['versions']}; {origin['machine']}" for origin in origins if "versions" in origin
     ]
     about = {
         "schema": SCHEMA,
@@ -219,8 +221,8 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
 
     Defaults are left out, so that a key added by a later version changes no hash.
     """
-    given = not_default(experiment).items()
-    return dict(_measuring({k: v for k, v in given if k not in _OUTSIDE_PROTOCOL}, ""))
+    changed = not_default(experiment).items()
+    return dict(_table_settings({k: v for k, v in changed if k not in _OUTSIDE_PROTOCOL}, ""))
 
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
@@ -232,13 +234,13 @@ def _hash(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _measuring(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the nested settings that decide whether results may stand in one table."""
+def _table_settings(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the settings that decide whether results may be in one table, by dotted key."""
     for key, value in plain.items():
         if is_table_neutral(f"{path}{key}"):
             continue
         if isinstance(value, Mapping):
-            yield from _measuring(value, f"{path}{key}.")
+            yield from _table_settings(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value
 
@@ -247,10 +249,10 @@ def public(experiment: Experiment) -> dict[str, Any]:
     """Return the experiment as plain data, without paths and settings of the machine."""
     plain = experiment.plain() | {"storage": None, "studies": None, "slurm": {}, "device": "auto"}
     dataset = plain["dataset"]
-    for holder in (dataset, dataset.get("arguments") or {}):
-        for key in {"path", "root"} & {*holder}:
-            if isinstance(holder[key], str):
-                holder[key] = Path(holder[key]).name
+    for settings in (dataset, dataset.get("arguments") or {}):
+        for key in {"path", "root"} & {*settings}:
+            if isinstance(settings[key], str):
+                settings[key] = Path(settings[key]).name
     for method in plain["methods"]:
         if method["packed"]:
             method["packed"]["file"] = Path(method["packed"]["file"]).name

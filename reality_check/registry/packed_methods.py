@@ -20,21 +20,22 @@ def packs_of(experiment: Experiment) -> list[Pack]:
     """Return the packs that an experiment takes methods from, reduced to these methods.
 
     Raises:
-        UsageError: nothing is left to train, a pack is not the one that the experiment was begun
-            with, or a method was changed.
+        UsageError: nothing is left to train, a pack is not the one with which the experiment was
+            begun, or a method was changed.
     """
-    chosen: dict[tuple[str, str], list[str]] = {}
+    methods_by_pack: dict[tuple[str, str], list[str]] = {}
     for method in experiment.methods:
         if method.packed is not None:
-            chosen.setdefault((method.packed.file, method.packed.checksum), []).append(method.name)
-    if chosen and not experiment.trained().methods:
+            key = method.packed.file, method.packed.checksum
+            methods_by_pack.setdefault(key, []).append(method.name)
+    if methods_by_pack and not experiment.trained().methods:
         raise UsageError(
             "all methods come from packs, so there is nothing to train; join packs with "
             "reality-check merge A B --out DIR."
         )
     return [
         _checked_pack(experiment, Path(file), checksum, names)
-        for (file, checksum), names in chosen.items()
+        for (file, checksum), names in methods_by_pack.items()
     ]
 
 
@@ -100,7 +101,7 @@ def check_packed(
 
 
 def _without_own_metrics(experiment: Experiment) -> Experiment:
-    asked = experiment.protocol.final_metrics
-    kept = [name for name in asked if not metric_of(name).is_own]
-    protocol = experiment.protocol.model_copy(update={"final_metrics": kept})
+    protocol = experiment.protocol
+    metrics = [name for name in protocol.final_metrics if not metric_of(name).is_own]
+    protocol = protocol.model_copy(update={"final_metrics": metrics})
     return experiment.model_copy(update={"protocol": protocol})

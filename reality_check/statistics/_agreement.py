@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from reality_check.statistics._intervals import t_interval
 
 _PERMUTATIONS = 10_000
-#: Up to this many points, all orders are tried (7 points have 5,040).
-_EXACT = 7
+#: Up to this number of points, all orders are tried (7 points have 5,040).
+_MAX_EXACT_POINTS = 7
 
 
 @dataclass(frozen=True)
@@ -82,21 +82,27 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
-    """Return midranks minus their mean: half of (lower values - higher values)."""
+    """Return midranks minus their mean."""
+    # Half of the number of lower values minus that of higher values
     return np.asarray(np.sign(np.subtract.outer(values, values)).sum(axis=1) / 2)
 
 
 def _permutation_p(
     groups: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]], observed: float
 ) -> float:
-    """Return the share of orders within groups whose sum of products is at least as far from 0."""
-    if len(groups) == 1 and len(groups[0][0]) <= _EXACT:
+    """Return the share of permutations within groups with a correlation at least as far from 0.
+
+    Args:
+        groups: the centred ranks of both measurements in each group.
+        observed: the sum of products of the ranks.
+    """
+    if len(groups) == 1 and len(groups[0][0]) <= _MAX_EXACT_POINTS:
         x, y = groups[0]
-        products = np.array(list(itertools.permutations(y))) @ x
-        return float((np.abs(products) >= abs(observed) - 1e-9).mean())
+        sums = np.array(list(itertools.permutations(y))) @ x
+        return float((np.abs(sums) >= abs(observed) - 1e-9).mean())
     generator = np.random.default_rng(0)
-    products = np.zeros(_PERMUTATIONS)
+    sums = np.zeros(_PERMUTATIONS)
     for x, y in groups:
-        products += generator.permuted(np.tile(y, (_PERMUTATIONS, 1)), axis=1) @ x
-    reached = int((np.abs(products) >= abs(observed) - 1e-9).sum())
-    return (reached + 1) / (_PERMUTATIONS + 1)
+        sums += generator.permuted(np.tile(y, (_PERMUTATIONS, 1)), axis=1) @ x
+    extreme = int((np.abs(sums) >= abs(observed) - 1e-9).sum())
+    return (extreme + 1) / (_PERMUTATIONS + 1)

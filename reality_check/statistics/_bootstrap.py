@@ -21,12 +21,12 @@ Array = NDArray[np.float64]
 #: half-width.
 DRAWS = 5000
 
-#: How many drawn numbers are in memory at once.
-_HELD = 2**20
+#: Maximum number of drawn class indices in memory at once.
+_MAX_DRAWN_INDICES = 2**20
 
 
 def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
-    """Return the sum of the values of each class, and its number of queries.
+    """Return the sum of the values and the number of queries of each class.
 
     Args:
         values: shape (K, Q): K sets of scores of the same queries.
@@ -35,8 +35,8 @@ def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArr
     Returns:
         The sums, shape (K, C), and the counts, shape (C,), of the C classes that have queries.
     """
-    _, positions, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    totals = np.array([np.bincount(positions, row, len(counts)) for row in values], np.float64)
+    _, class_indices, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    totals = np.array([np.bincount(class_indices, row, len(counts)) for row in values], np.float64)
     return totals, counts.astype(np.int64)
 
 
@@ -45,8 +45,8 @@ def resampled_means(
 ) -> Array:
     """Return means over queries of test classes that are drawn with replacement.
 
-    Each draw has as many classes as there are. All K sets of scores see the same draws, so that the
-    differences of their means are paired.
+    Each draw takes as many classes as there are. All K sets of scores see the same draws, so that
+    the differences of their means are paired.
 
     Args:
         totals: the sum of each class, shape (K, C).
@@ -60,11 +60,12 @@ def resampled_means(
     """
     generator = np.random.default_rng(seed)
     num_classes = len(counts)
-    step = max(1, _HELD // num_classes)
+    step = max(1, _MAX_DRAWN_INDICES // num_classes)
     means = []
     for start in range(0, draws, step):
         size = min(step, draws - start)
         drawn = generator.integers(num_classes, size=(size, num_classes))
+        # Each draw gets its own range of indices, so that one call counts the classes of all draws.
         drawn += np.arange(size)[:, None] * num_classes
         weights = np.bincount(drawn.ravel(), minlength=size * num_classes).reshape(
             size, num_classes
@@ -110,10 +111,10 @@ def percentile_interval(draws: Array, value: float, count: int) -> Bounds:
 
 
 def design_effect(totals: Array, counts: NDArray[np.int64], squares: Array) -> float:
-    """Return the design effect: the variance of the mean by class, divided by that by query.
+    """Return the variance of the mean over classes, divided by its variance over queries.
 
-    The variance by query assumes independent queries (Kish 1965, "Survey Sampling"). A design
-    effect of 9 makes intervals three times as wide as independent queries would.
+    The latter assumes independent queries (Kish 1965, "Survey Sampling"). A design effect of 9
+    makes intervals three times as wide as independent queries would.
 
     Args:
         totals: the sum of each class, shape (C,).
@@ -123,11 +124,11 @@ def design_effect(totals: Array, counts: NDArray[np.int64], squares: Array) -> f
     Returns:
         The design effect; NaN where the values do not vary or there is only one class.
     """
-    queries, classes = counts.sum(), len(counts)
-    mean = totals.sum() / queries
-    by_query = (squares.sum() / queries - mean**2) / (queries - 1)
+    num_queries, num_classes = counts.sum(), len(counts)
+    mean = totals.sum() / num_queries
+    variance_by_query = (squares.sum() / num_queries - mean**2) / (num_queries - 1)
     residuals = totals - mean * counts
-    if classes < 2 or by_query <= 0:
+    if num_classes < 2 or variance_by_query <= 0:
         return math.nan
-    by_class = classes / (classes - 1) * (residuals**2).sum() / queries**2
-    return float(by_class / by_query)
+    variance_by_class = num_classes / (num_classes - 1) * (residuals**2).sum() / num_queries**2
+    return float(variance_by_class / variance_by_query)

@@ -68,7 +68,7 @@ class Comparison:
 def satterthwaite(u: float, first: float, v: float, second: float) -> float:
     """Return the degrees of freedom of the sum of two squared errors ``u`` and ``v`` (Welch 1947).
 
-    ``first`` and ``second`` are their own degrees of freedom.
+    ``first`` and ``second`` are the degrees of freedom of ``u`` and of ``v``.
     """
     if u + v == 0:
         return first + second
@@ -104,6 +104,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def holm_of_known(p_values: Sequence[float | None]) -> list[float | None]:
-    """Return the p-values after :func:`holm`, which ignores those that are ``None``."""
+    """Return the p-values after :func:`holm`, in which values that are ``None`` do not count."""
     adjusted = iter(holm([p for p in p_values if p is not None]))
     return [None if p is None else next(adjusted) for p in p_values]

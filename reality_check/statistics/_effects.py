@@ -53,7 +53,7 @@ def probability_of_improvement(
         spread = 1 + (mean_size - 1) * ((1 - p) / (2 - p) + p / (1 + p))
         return float((share - p) ** 2 - factor * p * (1 - p) * spread)
 
-    # If all or no pairs are won, 1 or 0 is itself a root; the other root is sought.
+    # If all or no pairs are won, 1 or 0 is itself a root; the end of the interval is the other one.
     low = 0.0 if share <= 0 else brentq(excess, 0.0, min(share, 1 - 1e-12))
     high = 1.0 if share >= 1 else brentq(excess, max(share, 1e-12), 1.0)
     return Bounds(share, float(low), float(high))

@@ -22,7 +22,7 @@ def expected_best(values: Sequence[float]) -> Array:
 
     The estimate draws n of the N values without replacement, so it is the unbiased one of Tang et
     al. (2020), "Showing your work doesn't always work", with the weights of :func:`subset_weights`.
-    It assumes that trials are independent draws from one distribution. A sampler that learns puts
+    Trials are assumed to be independent draws from one distribution. A sampler that learns puts
     its better trials last, so the curve is that of the same trials in random order.
 
     Args:
@@ -44,11 +44,11 @@ def expected_best(values: Sequence[float]) -> Array:
 def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, Array]:
     """Return bounds on the expected best score of n independent trials, for n from 1 to N.
 
-    They hold for all n at once, and for any distribution of scores between 0 and 1. They follow
-    from the equal-tailed band for the distribution function F of Lourie, Cho and He (2024), "Show
-    your work with confidence", since the expected best is ``1 - ∫ F(y)^n dy``. The band keeps each
-    order statistic within the same quantiles of its Beta distribution, which are wide enough for
-    all.
+    The bounds hold for all n at once, and for any distribution of scores between 0 and 1. They
+    follow from the equal-tailed band for the distribution function F of Lourie, Cho and He (2024),
+    "Show your work with confidence", since the expected best is ``1 - ∫ F(y)^n dy``. The band keeps
+    each order statistic within the same quantiles of its Beta distribution, chosen so wide that
+    this is true of all order statistics at once.
 
     Args:
         values: scores of the N trials.
@@ -58,14 +58,15 @@ def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, A
         Lower and upper bounds, each of shape (N,).
     """
     trials = len(values)
-    i = np.arange(1, trials + 1)
+    rank = np.arange(1, trials + 1)
     uniform = np.sort(np.random.default_rng(seed).random((_DRAWS, trials)), axis=1)
-    below = betainc(i, trials + 1 - i, uniform)
-    level = np.quantile(2 * np.minimum(below, 1 - below).min(axis=1), 1 - CONFIDENCE)
-    least, most = (betaincinv(i, trials + 1 - i, p) for p in (level / 2, 1 - level / 2))
+    cumulative = betainc(rank, trials + 1 - rank, uniform)
+    level = np.quantile(2 * np.minimum(cumulative, 1 - cumulative).min(axis=1), 1 - CONFIDENCE)
+    least, most = (betaincinv(rank, trials + 1 - rank, tail) for tail in (level / 2, 1 - level / 2))
     steps = np.diff(np.concatenate([[0.0], np.sort(np.asarray(values, dtype=float)), [1.0]]))
+    # Upper bounds on F give the lower bounds on the expected best, and the reverse.
     low, high = (
-        np.asarray(1 - (np.concatenate(distribution) ** i[:, None]) @ steps, dtype=np.float64)
+        np.asarray(1 - (np.concatenate(distribution) ** rank[:, None]) @ steps, dtype=np.float64)
         for distribution in ((most, [1.0]), ([0.0], least))
     )
     return low, high

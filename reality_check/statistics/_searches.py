@@ -100,11 +100,11 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
         runs: for each search, the values of the reproductions of its winner, at least one.
 
     Returns:
-        The variances; ``search`` is ``None`` for one search, and both if no winner was trained
-        twice.
+        The variances; ``search`` is ``None`` for one search, and both are ``None`` if no winner was
+        trained twice.
     """
-    intervals = [t_interval(values) for values in runs]
-    trained_twice = [(values, i.mean) for values, i in zip(runs, intervals, strict=True) if i.n > 1]
+    estimates = [t_interval(values) for values in runs]
+    trained_twice = [(v, e.mean) for v, e in zip(runs, estimates, strict=True) if e.n > 1]
     if not trained_twice:
         return Shares(None, None)
     squares = math.fsum(
@@ -113,9 +113,9 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
     within = squares / sum(len(values) - 1 for values, _ in trained_twice)
     if len(runs) < 2:
         return Shares(None, within)
-    means = [interval.mean for interval in intervals]
+    means = [estimate.mean for estimate in estimates]
     between = variance(means, math.fsum(means) / len(means))
-    from_training = within * math.fsum(1 / interval.n for interval in intervals) / len(runs)
+    from_training = within * math.fsum(1 / estimate.n for estimate in estimates) / len(runs)
     return Shares(max(0.0, between - from_training), within)
 
 
@@ -196,16 +196,17 @@ def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs:
     """
     if degrees < MIN_TESTED - 1:
         return math.inf
-    total, level = math.sqrt(2) * error, 1 - (1 - CONFIDENCE) / pairs
+    difference_error = math.sqrt(2) * error
+    confidence = 1 - (1 - CONFIDENCE) / pairs
     if math.isinf(degrees):
-        return total * (t_quantile(degrees, level) + float(ndtri(power)))
+        return difference_error * (t_quantile(degrees, confidence) + float(ndtri(power)))
     degrees = 2 * degrees * (degrees + 1) / (degrees + 2)
-    critical = t_quantile(degrees, level)
+    critical = t_quantile(degrees, confidence)
 
     def excess_misses(noncentrality: float) -> float:
         return float(nctdtr(degrees, noncentrality, critical)) - (1 - power)
 
-    return total * float(brentq(excess_misses, 0.0, critical + 20.0))
+    return difference_error * float(brentq(excess_misses, 0.0, critical + 20.0))
 
 
 def times_to_detect(difference: Difference, gap: float, pairs: int = 1) -> float | None:

@@ -21,9 +21,9 @@ from reality_check.statistics._searches import Estimate, Shares, planned_error
 Array = NDArray[np.float64]
 
 #: A budget is estimated only if trials that were not retrained win at most this share of its
-#: subsets. Leaving these out shifts the estimate by their share times how much lower they would
-#: have scored. On the bank of ``docs/calibration.md``, 95 % intervals cover 95 % with 1.8 % left
-#: out, and 88 to 94 % with 2.5 %.
+#: subsets. Leaving these out shifts the estimate by their share, times the amount by which they
+#: would have scored lower. On the bank of ``docs/calibration.md``, 95 % intervals cover 95 % with
+#: 1.8 % left out, and 88 to 94 % with 2.5 %.
 MAX_LEFT_OUT = 0.02
 
 
@@ -45,8 +45,8 @@ def subset_weights(trials: int, budget: int) -> Array:
             f"budget={budget}, but there are {trials} trials; a budget is 1 to {trials} of them, "
             "and at most half of them for a useful interval."
         )
-    i = np.arange(trials, 1, -1)
-    ratios = np.maximum(i - budget, 0) / (i - 1)
+    rank = np.arange(trials, 1, -1)
+    ratios = np.maximum(rank - budget, 0) / (rank - 1)
     return np.asarray(np.cumprod([budget / trials, *ratios])[::-1], dtype=np.float64)
 
 
@@ -70,7 +70,7 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
         ValueError: the budget is not between 1 and T, no trial was retrained, or ``tests`` has a
             position that ``validation`` lacks.
     """
-    values, scores = _arrays(validation, tests)
+    values, scores = _checked_arrays(validation, tests)
     estimate, deleted = subset_estimates(values, scores, budget)
     mean, error = float(estimate), float(jackknife_error(deleted))
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
@@ -109,7 +109,7 @@ def budget_curve(
 
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:
     """Return the share of all subsets whose winner was not retrained."""
-    values, scores = _arrays(validation, tests)
+    values, scores = _checked_arrays(validation, tests)
     return float(_win_probabilities(values, budget)[np.isnan(scores)].sum())
 
 
@@ -120,7 +120,7 @@ def subset_shares(
 
     The estimate is the weighted sum of the test scores. The same holds for the score of one query.
     """
-    values, scores = _arrays(validation, tests)
+    values, scores = _checked_arrays(validation, tests)
     probabilities = _win_probabilities(values, budget)
     total = probabilities[~np.isnan(scores)].sum()
     return {trial: float(probabilities[trial] / total) for trial in tests}
@@ -167,10 +167,10 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
     ties = _Ties(ranked)
     weights = subset_weights(trials, budget)
     without = subset_weights(trials - 1, budget) if budget < trials else np.full(trials - 1, np.nan)
-    # Sums of scores, and of the weights of the retrained trials alone, which normalize them.
-    parts = [ties.expected(np.where(known, s, 0.0), weights, without) for s in (scores, 1.0)]
+    # Weighted sums of the retrained trials' scores, and of their weights, which normalize them.
+    sums = [ties.expected(np.where(known, s, 0.0), weights, without) for s in (scores, 1.0)]
     with np.errstate(invalid="ignore", divide="ignore"):
-        estimate, ranked_deleted = (a / b for a, b in zip(*parts, strict=True))
+        estimate, ranked_deleted = (a / b for a, b in zip(*sums, strict=True))
     deleted = np.empty_like(ranked_deleted)
     np.put_along_axis(deleted, order, ranked_deleted, -1)
     return estimate, deleted
@@ -196,7 +196,8 @@ def subset_degrees(trials: int, budget: int) -> float:
 class _Ties:
     """Groups of trials with equal validation scores, after sorting by these.
 
-    Averaging over all orders of a group gives each of its trials the mean weight of the group.
+    Averaging over all orders of a group gives each of its trials the mean weight of the group. The
+    group of a trial has ``size`` trials, from position ``start`` to ``end``, exclusive.
     """
 
     def __init__(self, ranked: Array) -> None:
@@ -226,8 +227,10 @@ class _Ties:
             weights_without: weights by rank of T - 1 trials, shape (T - 1,).
 
         Returns:
-            The sum over all trials, shape (...), and the sums with one trial deleted, (..., T).
+            The sum over all trials, shape (...), and the sums without each trial, shape (..., T).
         """
+        # Without a trial, lower groups keep their ranks, higher groups lose one rank, and the rest of
+        # its own group shares the ranks between them.
         group = self.group_sums(values)
         mean = group / self.size
         below = self._at(_cumulative_sums(mean * np.append(weights_without, 0.0)), self.start)
@@ -240,6 +243,7 @@ class _Ties:
 
     @staticmethod
     def _at(cumulated: Array, positions: NDArray[np.int64]) -> Array:
+        """Return cumulative sums at positions along the last axis."""
         shape = (*positions.shape[:-1], cumulated.shape[-1])
         return np.take_along_axis(np.broadcast_to(cumulated, shape), positions, -1)
 
@@ -258,7 +262,7 @@ def _win_probabilities(validation: Array, budget: int) -> Array:
     return probabilities
 
 
-def _arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:
+def _checked_arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:
     """Check both arguments, and return them as arrays; untested trials have the score NaN."""
     values = np.asarray(validation, dtype=float)
     if not np.isfinite(values).all():

@@ -15,7 +15,7 @@ _METRICS_PER_REQUEST = 1000
 
 
 class MLflowTracker:
-    """Sends trials to the server or folder that ``MLFLOW_TRACKING_URI`` names, as MLflow does.
+    """Sends trials to the server or folder that ``MLFLOW_TRACKING_URI`` names.
 
     Curves are metrics like ``fold 1/validation MAP at R`` by epoch: MLflow's names have no ``@``.
     """
@@ -30,13 +30,13 @@ class MLflowTracker:
 
     def log(self, trial: TrackedTrial) -> None:
         """Create a run for the trial and end it."""
-        name = f"{trial.method}, {trial.name}"
-        self._delete_runs(name)
+        run_name = f"{trial.method}, {trial.name}"
+        self._delete_runs(run_name)
         now = int(1000 * time.time())
         run = self._client.create_run(
-            self._experiment, start_time=now - int(1000 * trial.seconds), run_name=name
+            self._experiment, start_time=now - int(1000 * trial.seconds), run_name=run_name
         )
-        key = run.info.run_id
+        run_id = run.info.run_id
         metrics = [Metric(_valid_name(name), value, now, 0) for name, value in trial.values.items()]
         for fold, curve in enumerate(trial.curves, 1):
             metrics += [
@@ -50,18 +50,18 @@ class MLflowTracker:
         params = [Param(name, str(value)) for name, value in trial.params.items()]
         tags = {"method": trial.method, "stage": trial.stage, "diverged": trial.diverged}
         run_tags = [RunTag(name, text) for name, text in tags.items() if text is not None]
-        self._client.log_batch(key, params=params, tags=run_tags)
+        self._client.log_batch(run_id, params=params, tags=run_tags)
         for start in range(0, len(metrics), _METRICS_PER_REQUEST):
-            self._client.log_batch(key, metrics=metrics[start : start + _METRICS_PER_REQUEST])
-        self._client.set_terminated(key, "FAILED" if trial.diverged else "FINISHED", now)
+            self._client.log_batch(run_id, metrics=metrics[start : start + _METRICS_PER_REQUEST])
+        self._client.set_terminated(run_id, "FAILED" if trial.diverged else "FINISHED", now)
 
     def close(self) -> None:
         """Do nothing, since all trials have been sent."""
 
     def _delete_runs(self, name: str) -> None:
-        """Delete the runs of that name: the trial has been repeated."""
-        where = f"attributes.run_name = '{name}'"
-        for run in self._client.search_runs([self._experiment], where):
+        """Delete the runs of a trial that has been repeated."""
+        query = f"attributes.run_name = '{name}'"
+        for run in self._client.search_runs([self._experiment], query):
             self._client.delete_run(run.info.run_id)
 
 

@@ -48,8 +48,8 @@ class TensorBoardTracker:
             for name, value in values.items():
                 writer.add_scalar(name, value, 0)
             params: dict[str, Any] = {"method": trial.method, "stage": trial.stage}
-            for name, given in trial.params.items():
-                params[name] = given if isinstance(given, bool | int | float | str) else str(given)
+            for name, param in trial.params.items():
+                params[name] = param if isinstance(param, bool | int | float | str) else str(param)
             # Skip the first summary, which would declare this run's parameters for all runs.
             for summary in hparams(params, values)[1:]:
                 writer.file_writer.add_summary(summary)

@@ -24,16 +24,18 @@ _OTHER_GEOMETRIES = ("_raw", "_normalized")
 
 @dataclass(frozen=True)
 class TrackedTrial:
-    """A trial of a search, a reproduction or a final run that is complete.
+    """A complete trial of a search, a complete reproduction or a complete final run.
 
     Attributes:
         method: the name of the method in the experiment; ``without training`` for baselines.
         stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
         name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
+        params: values of the hyper-parameters.
         values: the results by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
-            are fractions. Empty if it diverged.
+            are fractions. Empty if the training diverged.
         diverged: why the training diverged, or ``None``.
         curves: for each fold, one row per evaluation, in the order of epochs.
+        seconds: duration of the trial; 0 if unknown.
     """
 
     method: str
@@ -67,6 +69,7 @@ def tracked(recorded: RecordedExperiment, study: StudyState, index: int) -> Trac
 def _values(
     recorded: RecordedExperiment, study: StudyState, trial: TrialRecord
 ) -> Iterator[tuple[str, float]]:
+    """Yield the name and value of each result of a trial."""
     if trial.diverged is not None:
         return
     if trial.value is not None:
@@ -80,8 +83,8 @@ def _values(
 
 def _fold_folders(out_dir: Path, study: StudyState, index: int) -> Iterator[Path]:
     fold = 0
-    where = (out_dir, study.method, study.stage, index)
-    while study.method and (folder := fold_folder(*where, fold, study.search)).is_dir():
+    trial = (out_dir, study.method, study.stage, index)
+    while study.method and (folder := fold_folder(*trial, fold, study.search)).is_dir():
         yield folder
         fold += 1
 
@@ -102,6 +105,7 @@ def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]
 
 
 def _rows(records: Path, group: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of the CSV files of a group, a name or a pattern."""
     for file in records.glob(f"{group}.csv"):
         with file.open(newline="") as opened:
             yield from csv.DictReader(opened)

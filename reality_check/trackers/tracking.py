@@ -46,7 +46,7 @@ Factory = Callable[[str, Path], Tracker]
 class Tracking:
     """Sends trackers all trials of an output folder that they have not received.
 
-    A tracker that fails receives the rest later: no run ends because of it.
+    A tracker that fails does not end the run, and receives the rest later.
 
     Args:
         experiment: The name of the experiment.
@@ -54,15 +54,15 @@ class Tracking:
         names: The names of the trackers.
 
     Attributes:
-        sent: how many trials were sent, by tracker.
+        sent: number of trials that were sent, by tracker.
         problems: why each failed tracker failed, by name.
 
     Raises:
-        UsageError: there is no tracker of this name, or its package is missing.
+        UsageError: a tracker does not exist, or its package is missing.
     """
 
     def __init__(self, experiment: str, out_dir: Path, names: Sequence[str]) -> None:
-        self._about = experiment, out_dir
+        self._experiment_and_folder = experiment, out_dir
         self._factories = {name: find_tracker(name) for name in names}
         self._trackers: dict[str, Tracker] = {}
         self._received = {
@@ -74,8 +74,8 @@ class Tracking:
 
     def __call__(self, recorded: RecordedExperiment) -> None:
         """Send new trials, unless the last poll was only seconds ago."""
-        if self._factories and time.monotonic() - self._polled >= _POLL_SECONDS:
-            with contextlib.suppress(Exception):  # a busy storage, say
+        if time.monotonic() - self._polled >= _POLL_SECONDS:
+            with contextlib.suppress(Exception):  # such as a busy storage
                 self._send(recorded)
             self._polled = time.monotonic()
 
@@ -89,31 +89,31 @@ class Tracking:
     def _send(self, recorded: RecordedExperiment) -> None:
         for study in recorded.states().ready() if self._factories else ():
             for index, trial in sorted(study.complete.items()):
-                name = study_name(recorded.experiment, study.planned.key.name)
-                attempt = f"{name} {index} {trial.number}"
-                read = functools.cache(functools.partial(tracked, recorded, study, index))
-                left = [
-                    name for name, seen in self._received.items() if attempt not in seen.attempts
-                ]
-                for name in left:
-                    log = functools.partial(self._log, name, read)
-                    if name not in self.problems and self._attempt(name, log):
-                        self._received[name].add(attempt)
+                study_key = study_name(recorded.experiment, study.planned.key.name)
+                attempt = f"{study_key} {index} {trial.number}"
+                # The trial is read at most once, and only if a tracker needs it.
+                read_trial = functools.cache(functools.partial(tracked, recorded, study, index))
+                for name, received in self._received.items():
+                    if attempt in received.attempts or name in self.problems:
+                        continue
+                    if self._attempt(name, functools.partial(self._log, name, read_trial)):
+                        received.add(attempt)
                         self.sent[name] += 1
 
-    def _log(self, name: str, read: Callable[[], TrackedTrial]) -> None:
+    def _log(self, name: str, read_trial: Callable[[], TrackedTrial]) -> None:
         if name not in self._trackers:
-            self._trackers[name] = self._factories[name](*self._about)
-        self._trackers[name].log(read())
+            self._trackers[name] = self._factories[name](*self._experiment_and_folder)
+        self._trackers[name].log(read_trial())
 
     def _attempt(self, name: str, action: Callable[[], None]) -> bool:
+        """Call ``action`` and return whether it succeeded; a failure is recorded and logged."""
         try:
             action()
         except Exception as error:
             self.problems[name] = f"{type(error).__name__}: {one_line(error)}"
             logging.getLogger(__name__).warning(
                 "tracker %s: %s. To send what is missing later: reality-check track %s %s",
-                *(name, self.problems[name], self._about[1], name),
+                *(name, self.problems[name], self._experiment_and_folder[1], name),
             )
             return False
         return True
@@ -145,7 +145,7 @@ def find_tracker(name: str) -> Factory:
 
 
 class _Received:
-    """The attempts that a tracker has received, one line each, in a file."""
+    """The attempts that a tracker has received, as the lines of a file."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -34,13 +34,13 @@ class WandbTracker:
             reinit="create_new",
             settings=wandb.Settings(console="off", silent=True),
         )
-        rows: dict[int, dict[str, float]] = {}
+        metrics_by_epoch: dict[int, dict[str, float]] = {}
         for fold, curve in enumerate(trial.curves, 1):
             for row in curve:
-                named = {f"fold {fold}/{name}": row[name] for name in row if name != "epoch"}
-                rows.setdefault(int(row["epoch"]), {}).update(named)
-        for epoch in sorted(rows):
-            run.log({"epoch": epoch, **rows[epoch]}, step=epoch)
+                metrics = {f"fold {fold}/{name}": row[name] for name in row if name != "epoch"}
+                metrics_by_epoch.setdefault(int(row["epoch"]), {}).update(metrics)
+        for epoch in sorted(metrics_by_epoch):
+            run.log({"epoch": epoch, **metrics_by_epoch[epoch]}, step=epoch)
         run.summary.update({**trial.values, "seconds": trial.seconds})
         run.finish(exit_code=1 if trial.diverged else 0)
 

@@ -49,7 +49,7 @@ def test_draws_are_means_over_the_queries_of_the_drawn_classes() -> None:
 def test_memory_is_bounded_without_changing_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     totals, counts = np.random.default_rng(0).random((2, 9)), np.arange(1, 10)
     whole = resampled_means(totals, counts, draws=40)
-    monkeypatch.setattr("reality_check.statistics._bootstrap._HELD", 20)
+    monkeypatch.setattr("reality_check.statistics._bootstrap._MAX_DRAWN_INDICES", 20)
     assert resampled_means(totals, counts, draws=40) == pytest.approx(whole)
 
 
