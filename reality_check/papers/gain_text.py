@@ -108,7 +108,7 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
         SMALL,
         WIDTH,
         dress,
-        name_x,
+        label_x,
         new_figure,
     )
 
@@ -125,5 +125,5 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     axes.scatter(differences, heights, c=colours, marker="D", s=25, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1)
     axes.set_yticks(heights, [f"{gain.first.method} − {gain.second.method}" for gain in gains])
-    name_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
+    label_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
     return figure

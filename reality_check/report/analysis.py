@@ -59,11 +59,11 @@ class Analysis:
 
     @cached_property
     def uncertainties(self) -> dict[tuple[str, str], Uncertainty]:
-        """Uncertainty by (method, category), where scores of every query of all runs were kept."""
+        """Uncertainty by (method, category), if the scores of every query of all runs were kept."""
         uncertainties = {}
-        for number, ((method, category), scores) in enumerate(self._scores.items()):
+        for column, ((method, category), scores) in enumerate(self._scores.items()):
             estimate = self.summary.estimates(category)[method]
-            draws = self._class_draws[:, number]
+            draws = self._class_draws[:, column]
             sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
                 estimate,
@@ -86,7 +86,7 @@ class Analysis:
 
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Array]:
-        """Mean MAP@R of each query over the runs, where the scores of all runs were kept."""
+        """Mean MAP@R of each query over runs, by (method, category), if all scores were kept."""
         queries, means = self.summary.results.queries, {}
         if queries is None or len(np.unique(queries.labels)) < 2:
             return {}
@@ -103,11 +103,13 @@ class Analysis:
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:
+        """Class of each query; empty if no scores were kept."""
         queries = self.summary.results.queries
         return np.zeros(0, dtype=np.int64) if queries is None else queries.labels
 
     @cached_property
     def _counts(self) -> NDArray[np.int64]:
+        """Number of queries of each test class."""
         return np.unique(self._labels, return_counts=True)[1]
 
     @cached_property

@@ -20,12 +20,12 @@ class Column:
 
     Attributes:
         title: heading of the column.
-        text: returns the cell of a method, in tables of categories that the stage scores.
-        untrained: cell of baselines, which are not trained.
+        cell_text: returns the cell of a method, in tables of categories that the stage scores.
+        untrained: the cell of baselines, which are not trained.
     """
 
     title: str
-    text: Callable[[MethodResults, Stage], str]
+    cell_text: Callable[[MethodResults, Stage], str]
     untrained: str = NOTHING
 
 
@@ -36,12 +36,15 @@ def _trained_parameters(method: MethodResults, stage: Stage) -> str:
 
 def _training_time(method: MethodResults, stage: Stage) -> str:
     """Return the average wall time of training one network."""
-    trials = method.final if stage is Stage.FINAL else method.reproductions
-    folds = [len(trial.fold_values) for trial in trials] if stage is not Stage.FINAL else []
+    if stage is Stage.FINAL:
+        trials, networks = method.final, 1
+    else:
+        trials = method.reproductions
+        networks = max([1, *(len(trial.fold_values) for trial in trials)])
     seconds = [trial.seconds for trial in trials if trial.seconds is not None]
     if not seconds:
         return NOTHING
-    return duration(math.fsum(seconds) / len(seconds) / max(1, *folds, 1))
+    return duration(math.fsum(seconds) / len(seconds) / networks)
 
 
 #: The built-in columns, in the order of the report.
@@ -66,9 +69,9 @@ def column_titles(summary: Summary) -> tuple[str, ...]:
 
 
 def _heading(description: Description) -> str:
-    details = [description.unit] if description.unit else []
-    details += [] if description.higher_is_better else ["lower is better"]
-    return f"{description.title} ({', '.join(details)})" if details else description.title
+    order = "" if description.higher_is_better else "lower is better"
+    details = ", ".join(filter(None, (description.unit, order)))
+    return f"{description.title} ({details})" if details else description.title
 
 
 def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...]:
@@ -80,7 +83,7 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     values = {value.name: value.value for value in record.columns}
     cells = [values.get(name) for name in names]
     return (
-        *(column.text(record, stage_of(category)) for column in BUILT_IN),
+        *(column.cell_text(record, stage_of(category)) for column in BUILT_IN),
         *(NOTHING if value is None else parameter(value) for value in cells),
     )
 

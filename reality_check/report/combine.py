@@ -32,8 +32,6 @@ from reality_check.results import (
 )
 from reality_check.utils.errors import UsageError
 
-_WHERE = "“How it was run”"
-
 
 @dataclass(frozen=True)
 class Source:
@@ -172,9 +170,9 @@ class _Member:
 
     Attributes:
         source: the folder.
-        names: from the name of each of its methods to its name in the combined results.
-        first_run: offset added to the numbers of its reproductions.
-        first_search: offset added to the numbers of its searches, by method.
+        names: the name of each method in the combined results, by its name in the folder.
+        first_run: offset added to the numbers of the folder's reproductions.
+        first_search: offset added to the numbers of the folder's searches, by method.
     """
 
     source: Source
@@ -184,27 +182,27 @@ class _Member:
 
 
 def _members(sources: Sequence[Source]) -> list[_Member]:
-    """Return the folders with their names and numbers in the combined results."""
-    shared, searches = pooled(sources), Counter[str]()
-    taken = Counter(method.name for source in sources for method in source.results.methods)
+    """Return the folders with the names and numbers that they have in the combined results."""
+    shared, num_searches = pooled(sources), Counter[str]()
+    num_folders = Counter(method.name for source in sources for method in source.results.methods)
     seeds = list(dict.fromkeys(source.seed for source in sources))
-    runs = [row.reproduction + 1 for source in sources for row in source.results.rows]
-    runs += [len(m.reproductions) for source in sources for m in source.results.methods]
+    run_counts = [row.reproduction + 1 for source in sources for row in source.results.rows]
+    run_counts += [len(m.reproductions) for source in sources for m in source.results.methods]
     members = []
     for source in sources:
         methods = source.results.methods
         names = {
             m.name: m.name
-            if taken[m.name] == 1 or m.name in shared
+            if num_folders[m.name] == 1 or m.name in shared
             else f"{m.name} ({source.label})"
             for m in methods
         }
-        first_run = seeds.index(source.seed) * max(runs, default=0)
-        first_search = {method.name: searches[method.name] for method in methods}
+        first_run = seeds.index(source.seed) * max(run_counts, default=0)
+        first_search = {method.name: num_searches[method.name] for method in methods}
         members.append(_Member(source, names, first_run, first_search))
         for method in methods:
             if method.name in shared:
-                searches[method.name] += 1 + max((t.search for t in method.search), default=0)
+                num_searches[method.name] += 1 + max((t.search for t in method.search), default=0)
     return members
 
 
@@ -239,7 +237,7 @@ def _renamed(member: _Member) -> ExperimentResults:
 def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
     name, first_search = member.names[method.name], member.first_search[method.name]
 
-    def records(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
+    def renumbered(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
         return tuple(
             dataclasses.replace(
                 trial,
@@ -253,9 +251,9 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
         method,
         name=name,
         origin=member.source.label,
-        search=records(method.search, 0),
-        reproductions=records(method.reproductions, member.first_run),
-        final=records(method.final, member.first_run),
+        search=renumbered(method.search, 0),
+        reproductions=renumbered(method.reproductions, member.first_run),
+        final=renumbered(method.final, member.first_run),
         retrained=tuple((search + first_search, trial) for search, trial in method.retrained),
     )
 
@@ -276,7 +274,7 @@ def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
                 retrained=first.retrained + method.retrained,
                 origin=f"{first.origin}, {method.origin}",
                 importance=None,
-                columns=(),  # a number of one run does not describe both
+                columns=(),  # the columns of one folder do not describe all
             )
         methods[method.name] = method
     return tuple(methods.values())
@@ -287,24 +285,24 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
     Folders with the same seed have the same networks and images, and so the same baselines.
     """
-    runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
+    distinct_runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
         for (method, category, _), rows in itertools.groupby(
             source.results.baselines, lambda row: (row.method, row.category, row.reproduction)
         ):
             values = tuple((row.metric, row.value) for row in rows)
-            runs.setdefault((method, category), {})[values] = None
+            distinct_runs.setdefault((method, category), {})[values] = None
     name = sources[0].results.name
     return tuple(
         ResultRow(name, method, category, number, metric, value)
-        for (method, category), different in runs.items()
-        for number, values in enumerate(different)
+        for (method, category), distinct in distinct_runs.items()
+        for number, values in enumerate(distinct)
         for metric, value in values
     )
 
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
-    """Return the deviations of all folders; those of some of them have labels."""
+    """Return the deviations of all folders, labelled with their folders if not all have them."""
     separate = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
@@ -320,7 +318,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         deviations.append(Deviation("seeds", text))
     for fact in ("Versions", "Device", "GPU", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
-            text = f"Not the same in all folders (see {_WHERE})."
+            text = "Not the same in all folders (see “How it was run”)."
             deviations.append(Deviation(fact.lower(), text))
     for deviation in together(d for source in sources for d in source.results.deviations):
         template = deviation.template
@@ -383,20 +381,20 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
 
     The result is ``None`` if no folder has such scores.
     """
-    every = [(m, m.source.results.queries) for m in members]
-    first = next((queries for _, queries in every if queries is not None), None)
+    scores = [(m, m.source.results.queries) for m in members]
+    first = next((queries for _, queries in scores if queries is not None), None)
     if first is None:
         return None
     loads: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
-    for member, queries in every:
+    for member, queries in scores:
         if (
             queries is not None
             and queries.class_names == first.class_names
             and np.array_equal(queries.labels, first.labels)
         ):
             for row in member.source.results.rows:
-                run = member.names[row.method], row.category, row.reproduction + member.first_run
-                loads[run] = partial(queries.load, row.method, row.category, row.reproduction)
+                key = member.names[row.method], row.category, row.reproduction + member.first_run
+                loads[key] = partial(queries.load, row.method, row.category, row.reproduction)
     return QueryScores(first.labels, first.class_names, lambda *run: loads.get(run, lambda: None)())
 
 

@@ -32,7 +32,7 @@ MOST_CUT_SHORT = 0.25
 #: Lists of more entries than the first number are abbreviated to the first few.
 _MOST_NAMED, _FIRST_NAMED = 8, 3
 
-#: Keys that have no effect for some values of another key, with that key and those values.
+#: Keys without effect if another key has one of some values: that other key, and these values.
 _WITHOUT_EFFECT = {
     "training.augmentation.resized_crop_ratio": (
         "training.augmentation.resized_crop_scale",
@@ -92,6 +92,7 @@ def together(deviations: Iterable[Deviation]) -> list[Deviation]:
 def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
+    """Yield a deviation for each method of which trials or runs are missing."""
     planned: dict[str, Counter[Stage]] = defaultdict(Counter)
     for study in make_plan(experiment):
         planned[study.key.method][study.key.stage] += study.num_trials
@@ -102,7 +103,7 @@ def _missing_work(
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
             elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
-                break
+                break  # no winner to train again
         if missing:
             text = f"Not finished: {{methods}} ({', '.join(missing)})."
             yield Deviation("unfinished", text, True, (method.name,))
@@ -146,7 +147,7 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
 
 
 def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Yield deviations on empty cells of the user's columns, and on columns of different code."""
+    """Yield deviations on the user's columns: empty cells, and cells from different code."""
     codes: dict[str, set[str]] = {}
     for method in methods:
         for value in method.columns:
@@ -160,10 +161,10 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
-    """Return how many trainings of the reproductions were cut short, and the number of all.
+    """Return how many trainings of the reproductions were cut short, and how many there are.
 
-    The limit on epochs ended them at their best epoch, in one phase or both, so they might have
-    improved further.
+    These trainings reached the limit on epochs at their best epoch, in one phase or both, so they
+    might have improved further.
     """
     folds = [phases for trial in method.reproductions for phases in trial.cut_short]
     return sum(map(bool, folds)), len(folds)
@@ -195,7 +196,7 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Yield deviations on searches that did not start at random, or diverged in every trial."""
+    """Yield deviations on searches with a given first trial, or of which all trials diverged."""
     protocol = experiment.protocol
     if Stage.SEARCH not in protocol.stages:
         return
@@ -358,6 +359,7 @@ def _part_of(key: str) -> tuple[str, str]:
 
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
+    """Return the settings by which protocols are compared, as plain data."""
     plain = protocol.plain() | {"search": {key: getattr(protocol.search, key) for key in ALL_KEYS}}
     return {
         key: value
@@ -367,20 +369,23 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
 
 
 def _text_at(data: Any, dotted: str) -> str:
+    """Return the value of a dotted key in words."""
     value = value_at(data, dotted)
-    return "none" if value is None else _short(value)
+    return "none" if value is None else _value_text(value)
 
 
-def _short(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, Mapping) and {"low", "high"} <= set(value):
         scale = ", log" if value.get("log") else ""
         return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_value_text(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
-        return f"{len(value)} lists of " + _short([len(item) for item in value])
+        return f"{len(value)} lists of " + _value_text([len(item) for item in value])
     if isinstance(value, list):
-        names = [v["name"] if isinstance(v, Mapping) and "name" in v else _short(v) for v in value]
+        names = [
+            v["name"] if isinstance(v, Mapping) and "name" in v else _value_text(v) for v in value
+        ]
         if len(names) > _MOST_NAMED:
             return f"{', '.join(names[:_FIRST_NAMED])} and {len(names) - _FIRST_NAMED} more"
         return " and ".join(names)
@@ -401,10 +406,10 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
         if file is None:
             continue
         keys = map(_value_name, differing_keys(named_method(file).plain(), method.plain()))
-        if own := sorted({*keys} - {"note", "packed", "trials"}):
+        if changed := sorted({*keys} - {"note", "packed", "trials"}):
             yield Deviation(
                 f"method {method.name}",
-                f"{method.name} has its own values or search ranges for {', '.join(own)}, not "
+                f"{method.name} has its own values or search ranges for {', '.join(changed)}, not "
                 f"those of configs/methods/{file}.yaml.",
             )
 

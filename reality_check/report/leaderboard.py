@@ -40,7 +40,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                 )
         _check_different(group)
     boards = [Summary(combine(group)) for group in grouped]
-    # Of one run, because methods of the same name are renamed in the combined results.
+    # One run of each group is hashed, because combined results have other names of methods.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
     index = _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))

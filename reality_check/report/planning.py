@@ -56,7 +56,7 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     Args:
         protocol: the plan.
         methods: number of methods, which are compared pairwise.
-        like: variances to expect, e.g. from :func:`scatter_of`; ``None`` for :data:`BANK`.
+        like: expected variances, e.g. from :func:`scatter_of`; ``None`` stands for :data:`BANK`.
     """
     shares = like or BANK
     assert shares.search is not None

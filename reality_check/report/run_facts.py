@@ -10,7 +10,7 @@ from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.report.wording import counted
 
-_CHOSEN = {"official": "the data set's own test classes", "half": "the second half"}
+_TEST_CLASSES = {"official": "the data set's own test classes", "half": "the second half"}
 
 
 def run_facts(
@@ -71,7 +71,7 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
     if queries is not None:
         test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
     tested = protocol.split.test_classes
-    chosen = _CHOSEN[tested] if isinstance(tested, str) else "named in the protocol"
+    chosen = _TEST_CLASSES[tested] if isinstance(tested, str) else "named in the protocol"
     facts = [
         (
             "Data set",

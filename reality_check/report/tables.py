@@ -44,7 +44,7 @@ class Cell:
 
     Attributes:
         interval: the estimate; ``None`` without results.
-        best: whether the mean is the best of its column, if that has at least two.
+        best: whether the mean is the best of its column, which must have at least two.
         close: whether it is not the best mean, but not distinguishable from the best.
         fraction: whether the numbers are fractions, which are printed in percent.
     """
@@ -125,7 +125,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
     if not categories:
         return None
     first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
-    rows = [_row(summary, first, method, columns, counted=1) for method in summary.methods]
+    rows = [_row(summary, first, method, columns, num_counted=1) for method in summary.methods]
     rows.sort(key=lambda row: row.cells[0].rank)
     if first == summary.categories[0]:
         missing = (Cell(None),) * (len(categories) - 1)
@@ -140,25 +140,25 @@ def _row(
     category: str,
     method: str,
     columns: Sequence[Mapping[str, Cell]],
-    counted: int | None = None,
+    num_counted: int | None = None,
 ) -> TableRow:
-    """Return a method's row; ``n`` covers its first ``counted`` cells (``None``: all)."""
+    """Return a method's row; ``n`` covers the first ``num_counted`` cells, or all."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
-    size = _size(summary, method, category, cells[:counted])
+    size = _size(summary, method, category, cells[:num_counted])
     return TableRow(method, cells, size, columns=column_cells(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """Yield a row for each baseline (untrained networks, raw input), in the first category."""
-    for name, of_metric in summary.baselines.items():
+    for name, values in summary.baselines.items():
         cells = tuple(
-            Cell(over_searches([[v] for v in of_metric[m]]), fraction=metric_of(m).percent)
-            if m in of_metric
+            Cell(over_searches([[v] for v in values[m]]), fraction=metric_of(m).percent)
+            if m in values
             else Cell(None)
             for m in metrics
         )
         if any(cell.interval for cell in cells):
-            count = max(map(len, of_metric.values()))
+            count = max(map(len, values.values()))
             yield TableRow(name, cells, str(count), trained=False, columns=untrained_cells(summary))
 
 
@@ -208,14 +208,15 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     """Return the cells of one metric by method, with the best and close ones marked."""
-    intervals, about = summary.estimates(category, metric), summary.results.metric(metric)
+    intervals, description = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
-    is_ranked, best = about.higher_is_better is not None, max if about.sign > 0 else min
-    top = best(finite) if len(finite) > 1 and is_ranked else math.inf
+    is_ranked = description.higher_is_better is not None
+    find_best = max if description.sign > 0 else min
+    top = find_best(finite) if len(finite) > 1 and is_ranked else math.inf
     comparisons = summary.comparisons(category, metric) if is_ranked else ()
     leader = None
     if comparisons:
-        leader = comparisons[0].better if about.sign > 0 else comparisons[-1].other
+        leader = comparisons[0].better if description.sign > 0 else comparisons[-1].other
     pairs = [{c.better, c.other} for c in comparisons if not c.distinct]
     close = set[str]().union(*(pair - {leader} for pair in pairs if leader in pair))
     return {
@@ -223,7 +224,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
             interval,
             interval.mean == top,
             method in close and interval.mean != top,
-            about.percent,
+            description.percent,
         )
         for method, interval in intervals.items()
     }
@@ -232,9 +233,8 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
     """Return the number of values of a row, and the planned number if some are missing."""
     sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
-    text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
-    stage = stage_of(category)
+    text = " to ".join(map(str, dict.fromkeys(sizes[:1] + sizes[-1:]))) or "0"
     record = summary.records.get(method)
-    planned = summary.planned_repeats(record, stage) if record else None
+    planned = summary.planned_repeats(record, stage_of(category)) if record else None
     incomplete = planned is not None and (not sizes or sizes[0] < planned)
     return f"{text} of {planned}" if incomplete else (text if sizes else NOTHING)

@@ -28,24 +28,26 @@ def unequal_treatment(
     experiment: Experiment, methods: Sequence[MethodResults]
 ) -> Iterator[Deviation]:
     """Yield deviations on settings other than the loss that differ between the methods."""
-    done = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
-    each = experiment.protocol.search.trials_per_parameter
-    searched = {m.name: len(m.searched) for m in methods if m.search}
-    if each is not None:
-        counts = counts_text({name: each * max(1, count) for name, count in searched.items()})
+    num_trials = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
+    per_parameter = experiment.protocol.search.trials_per_parameter
+    num_searched = {m.name: len(m.searched) for m in methods if m.search}
+    if per_parameter is not None:
+        counts = counts_text(
+            {name: per_parameter * max(1, count) for name, count in num_searched.items()}
+        )
         yield Deviation(
             "trials per parameter",
-            f"Each search has {each} trials for every hyper-parameter, not an equal number for all "
-            f"methods, as was declared: {counts}.",
+            f"Each search has {per_parameter} trials for every hyper-parameter, not an equal number "
+            f"for all methods, as was declared: {counts}.",
         )
-    elif len(set(done.values())) > 1:
-        text = f"The methods have unequal numbers of trials: {counts_text(done)}."
+    elif len(set(num_trials.values())) > 1:
+        text = f"The methods have unequal numbers of trials: {counts_text(num_trials)}."
         yield Deviation("unequal search", text, True)
-    if each is None and len(set(searched.values())) > 1:
+    if per_parameter is None and len(set(num_searched.values())) > 1:
         yield Deviation(
             "searched parameters",
             "All methods get the same number of trials, but they search different numbers of "
-            f"hyper-parameters: {counts_text(searched)}.",
+            f"hyper-parameters: {counts_text(num_searched)}.",
         )
     two_phases = [m.name for m in experiment.methods if m.phase2 is not None]
     single_phase = [m.name for m in experiment.methods if m.phase2 is None]
@@ -99,7 +101,7 @@ def open_schedules(experiment: Experiment) -> str:
 def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
     """Yield deviations on methods with their own networks or trainings.
 
-    They are not serious where a published table compares just these.
+    In a repetition of a paper's table, which compares just these, they are not serious.
     """
     serious = experiment.protocol.reference != AS_PUBLISHED
     models = [
@@ -128,7 +130,7 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
 
     Args:
         experiment: the experiment as it was run.
-        stages: its studies, which record the software that they began with.
+        stages: the studies of the experiment, which record the software with which they began.
     """
     packs: dict[str, list[str]] = {}
     for method in experiment.methods:
@@ -146,17 +148,19 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
 
 def _software(stages: Studies) -> Iterator[Deviation]:
     """Yield deviations on packages, machines and devices that differ between methods."""
-    used: dict[str, dict[str, list[str]]] = {}
-    first: dict[str, StudyState] = {}
+    methods_by_software: dict[str, dict[str, list[str]]] = {}
+    first_studies: dict[str, StudyState] = {}
     for (method, _, _), study in stages.items():
-        first.setdefault(method, study)
-    first.pop("", None)
-    for method, study in first.items():
+        first_studies.setdefault(method, study)
+    first_studies.pop("", None)  # the baselines
+    for method, study in first_studies.items():
         for kind, value in _software_of(study).items():
-            used.setdefault(kind, {}).setdefault(value, []).append(method)
-    for kind, values in used.items():
-        if len(values) > 1:
-            each = "; ".join(f"{value}: {listed(names)}" for value, names in values.items())
+            methods_by_software.setdefault(kind, {}).setdefault(value, []).append(method)
+    for kind, methods_by_value in methods_by_software.items():
+        if len(methods_by_value) > 1:
+            each = "; ".join(
+                f"{value}: {listed(names)}" for value, names in methods_by_value.items()
+            )
             text = f"Not all methods ran with the same {kind}: {each}."
             if kind == "optuna":
                 text += " Each version draws other trials from the same seed."
@@ -185,10 +189,10 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
     run because of its results is selection by the result.
     """
     for number, step in enumerate(steps, 1):
-        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.time))
-        text = f"Step {number} ({day} UTC): {describe_changes(step.changes)}."
-        search = _seen(step, Stage.SEARCH)
-        runs = _seen(step, Stage.REPRODUCTIONS, Stage.FINAL) or search
+        start = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.time))
+        text = f"Step {number} ({start} UTC): {describe_changes(step.changes)}."
+        search = _results_before(step, Stage.SEARCH)
+        runs = _results_before(step, Stage.REPRODUCTIONS, Stage.FINAL) or search
         if search and any(key in step.changes for key in _LONGER_SEARCH):
             text += (
                 f" The searches were extended after their results could be seen ({search}), which "
@@ -205,8 +209,8 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
             yield Deviation("grown in steps", text)
 
 
-def _seen(step: Step, *stages: Any) -> str:
-    """Return in words how many trials of these stages each method had before the step."""
+def _results_before(step: Step, *stages: Any) -> str:
+    """Return in words how many trials of the stages each method had before the step."""
     counts = {
         method: sum(done.get(stage, 0) for stage in stages) for method, done in step.done.items()
     }

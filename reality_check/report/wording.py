@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: Text of an empty cell.
 NOTHING = "—"
-#: Wording of hours, by kind of device.
-_HOURS = {
+#: Unit of hours in words, by kind of device.
+_HOUR_UNITS = {
     "cuda": "GPU hours",
     "cpu": "hours of CPU processes",
     "unknown": "hours of processes on a device that was not recorded",
@@ -67,7 +67,7 @@ def interval_text(interval: Centred, fraction: bool = True) -> str:
 
     Args:
         interval: the mean and its interval.
-        fraction: whether they are fractions, which are printed in percent.
+        fraction: whether the mean is a fraction, which is printed in percent.
     """
     numbers = (
         [interval.mean] if interval.half_width is None else [interval.mean, interval.half_width]
@@ -97,7 +97,7 @@ def p_text(p_value: float) -> str:
 def file_name(name: str, names: Iterable[str]) -> str:
     """Return a method's name for use in a file name; special characters become ``_``.
 
-    If another one of ``names``, the names of all methods, would become equal, a digest is appended.
+    If this makes two of ``names``, the names of all methods, equal, a digest is appended.
     """
 
     def plain(text: str) -> str:
@@ -125,7 +125,7 @@ def hours_text(costs: Iterable[Cost]) -> str:
         spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
     return listed(
         [
-            f"{hours:.2f} {_HOURS.get(kind, f'hours of processes on {kind}')}"
+            f"{hours:.2f} {_HOUR_UNITS.get(kind, f'hours of processes on {kind}')}"
             for kind, hours in sorted(spent.items())
         ]
     )

@@ -25,10 +25,10 @@ from reality_check.utils.own_names import own_path
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """Write the report's files into ``out_dir``; the experiment need not be finished.
 
-    Writes ``results.csv``, ``trials.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*``
-    (SVG and PDF), ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and
-    ``report.html``, each atomically. The same results always give the same files. Files of an
-    earlier report of several folders in ``out_dir`` are removed first.
+    The files are ``results.csv``, ``trials.csv``, ``baselines.csv``, ``comparisons.csv``,
+    ``figures/*`` (SVG and PDF), ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md``
+    and ``report.html``, each written atomically. The same results always give the same files. Files
+    of an earlier report of several folders in ``out_dir`` are removed first.
 
     Args:
         results: the results to show.
@@ -80,8 +80,8 @@ def write_grouped_report(
 ) -> None:
     """Write a report of groups of results; only results within a group are comparable.
 
-    Writes ``report.html`` and ``report.md``, and the report of each group into ``group_1/``, ...
-    Files of an earlier report in ``out_dir`` are removed first.
+    The files are ``report.html`` and ``report.md``; the report of each group is in ``group_1/``,
+    ... Files of an earlier report in ``out_dir`` are removed first.
 
     Args:
         groups: the combined results of each group, at least two.

@@ -229,8 +229,8 @@ class _Ties:
         Returns:
             The sum over all trials, shape (...), and the sums without each trial, shape (..., T).
         """
-        # Without a trial, lower groups keep their ranks, higher groups lose one rank, and the rest of
-        # its own group shares the ranks between them.
+        # Without a trial, lower groups keep their ranks, higher groups lose one rank, and the rest
+        # of the trial's group shares the ranks between them.
         group = self.group_sums(values)
         mean = group / self.size
         below = self._at(_cumulative_sums(mean * np.append(weights_without, 0.0)), self.start)

@@ -14,8 +14,8 @@ from reality_check.report.figures.plotting import (
     FAINT,
     INK,
     SMALL,
+    label_x,
     mark_empty,
-    name_x,
     panel_grid,
     row_style,
     shorten,
@@ -31,7 +31,7 @@ _MEAN: dict[str, Any] = {"markersize": 5.5, "markeredgewidth": 0}
 
 
 def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
-    """Plot each method's mean and interval, and its single values as dots, in percent.
+    """Plot each method's mean and interval, and its individual values as dots, in percent.
 
     Each category has a panel.
     """
@@ -66,7 +66,7 @@ def _rows_grid(rows: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, l
         axes.set_ylim(num_rows - 0.45, -0.6)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
-        name_x(axes, label)
+        label_x(axes, label)
         for row, name in enumerate(names):
             _text(axes, row - 0.33, shorten(name, 32))
     return figure, grid
@@ -80,7 +80,7 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 
 
 def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
-    """Draw single runs as dots; every other dot is a little lower, since many are close."""
+    """Draw values as dots; every other dot is a little lower, since many are close."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
     axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT)
 

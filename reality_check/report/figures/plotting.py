@@ -30,7 +30,7 @@ WIDTH, COLUMN = 6.9, 3.45
 TEXT = 8.0
 SMALL = 7.5
 
-#: Margins in inches of a panel in its cell, for ticks and titles. They are fixed, since an
+#: Margins in inches of a panel in its cell, for ticks and titles; fixed, since an
 #: automatic layout takes longer than drawing.
 LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 0.1, 0.25, 0.37
 
@@ -44,7 +44,7 @@ _SETTINGS = {
     "figure.autolayout": False,
     "figure.constrained_layout.use": False,
 }
-#: Lets one figure be drawn at a time, since threads share matplotlib's fonts and settings.
+#: Held while a figure is drawn, since threads share matplotlib's fonts and settings.
 _LOCK = threading.Lock()
 
 
@@ -108,12 +108,13 @@ def panel_grid(
     grid = []
     for index in range(count):
         x, y = width * (index % columns), height * (index // columns)
-        size = (
+        bounds = (
+            (x + left) / full_width,
+            1 - (y + height - _BOTTOM) / full_height,
             (width - left - _RIGHT) / full_width,
             (height - _TOP - _BOTTOM) / full_height,
         )
-        bottom = 1 - (y + height - _BOTTOM) / full_height
-        axes = figure.add_axes(((x + left) / full_width, bottom, *size))
+        axes = figure.add_axes(bounds)
         axes.set_gid("cell" + "".join(f"_{72 * inches:.1f}" for inches in (x, y, width, height)))
         axes.locator_params(nbins=4)
         dress(axes, SMALL)
@@ -129,7 +130,7 @@ def share_scale(grid: Sequence[Axes], label: str) -> None:
         grid[0].set_ylabel(label, fontsize=SMALL, color=INK)
 
 
-def name_x(axes: Axes, text: str) -> None:
+def label_x(axes: Axes, text: str) -> None:
     """Label the horizontal axis, without interpreting ``$`` in the text."""
     axes.set_xlabel(text, fontsize=SMALL, color=INK, labelpad=2, parse_math=False)
 
@@ -158,7 +159,7 @@ def mark_empty(axes: Axes, text: str) -> None:
     axes.set_xticks([])
 
 
-def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
+def show_legend(axes: Axes, handles: Sequence[Line2D]) -> None:
     """Turn a panel into a legend, without interpreting ``$`` in its texts."""
     axes.set_axis_off()
     shown = axes.legend(
@@ -183,12 +184,13 @@ def render(draw: Callable[[], Figure], endings: Sequence[str]) -> dict[str, byte
     The same figure always gives the same bytes: the user's settings of matplotlib (a matplotlibrc,
     a style) are neither used nor changed.
     """
-    dates = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+    # Without these entries, the same figure always gives the same bytes.
+    omitted_metadata = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
     with _LOCK, matplotlib.style.context(["default", _SETTINGS]):
         figure = draw()
         files = {}
         for ending in endings:
-            files[ending] = _save(figure, ending, {dates[ending]: None})
+            files[ending] = _save(figure, ending, {omitted_metadata[ending]: None})
             figure.set_layout_engine(None)  # the layout of the first file is kept for the others
         return files
 
@@ -209,15 +211,14 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
         prefix: prefix of ids, which keeps them distinct from those of other figures on the page.
     """
     text = svg.decode("utf-8")
-    text = re.sub(
-        r"<!--.*?-->\s*", "", text, flags=re.S
-    )  # matplotlib's comments, which repeat the texts
+    # matplotlib's comments, which repeat the texts, are left out.
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
-    first, last = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
+    start, end = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
     defs = text[text.rindex("<defs>") : text.rindex("</svg>")]
     used = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
-    panels = re.split(r'<g id="cell_([\d._]+)">', text[first:last])[1:]
+    panels = re.split(r'<g id="cell_([\d._]+)">', text[start:end])[1:]
     elements: list[tuple[str, float]] = []
     for cell, panel in zip(panels[::2], panels[1::2], strict=True):
         x, y, width, height = cell.split("_")

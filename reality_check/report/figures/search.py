@@ -19,11 +19,11 @@ from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
     INK,
-    name_x,
-    only_names,
+    label_x,
     panel_grid,
     share_scale,
     shorten,
+    show_legend,
     title,
 )
 from reality_check.report.summary import completed, winner
@@ -75,7 +75,7 @@ def budget_figure(
         in_percent: whether scores are fractions, which are shown in percent.
     """
     factor = 100 if in_percent else 1
-    figure, (axes, names) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
+    figure, (axes, legend) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
     if budget is not None:
         axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     handles = []
@@ -87,9 +87,9 @@ def budget_figure(
         label = shorten(method, 40)
         handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    name_x(axes, "trials of the search")
+    label_x(axes, "trials of the search")
     share_scale([axes], f"{metric} (%)" if in_percent else metric)
-    only_names(names, handles)
+    show_legend(legend, handles)
     return figure
 
 
@@ -112,7 +112,7 @@ def method_figure(
         _slice_panel(axes, method, name, best, factor)
     for fold, axes in enumerate(curves):
         title(axes, f"fold {fold}")
-        name_x(axes, "epoch")
+        label_x(axes, "epoch")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         for run in shown:
             _curve(axes, run, fold, run is best, factor)
@@ -122,9 +122,10 @@ def method_figure(
 def _slice_panel(
     axes: Axes, method: MethodResults, name: str, best: TrialRecord | None, factor: int
 ) -> None:
+    """Draw the trials' scores by a parameter; ``factor`` turns scores into the unit of the axis."""
     sound = [t for t in method.search if completed(t) and t.diverged is None]
     diverged = [t for t in method.search if t.diverged is not None]
-    name_x(axes, shorten(name, 26))
+    label_x(axes, shorten(name, 26))
     if name in method.logarithmic:
         _logarithmic(axes, [t.params[name] for t in (*sound, *diverged)])
     values = [factor * (t.value or 0.0) for t in sound]
@@ -135,13 +136,13 @@ def _slice_panel(
         axes.plot([_axis_value(best.params[name])], [factor * (best.value or 0.0)], "D", **_WINNER)
 
 
-def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool, factor: int) -> None:
+def _curve(axes: Axes, run: TrialRecord, fold: int, is_winner: bool, factor: int) -> None:
     """Draw a fold's validation scores by epoch, and a dot at its best trained epoch."""
     curve = run.curves[fold] if fold < len(run.curves) else ()
     points = [(epoch, factor * value) for epoch, value in curve if math.isfinite(value)]
     if points:
         style: dict[str, Any] = {"color": COLOURS[0], "linewidth": 1.0, "alpha": 0.6}
-        if won:
+        if is_winner:
             style = {"color": COLOURS[1], "linewidth": 1.4, "linestyle": (0, (4, 2))}
         axes.plot(*zip(*points, strict=True), **style)
         if trained := [point for point in points if point[0] > 0]:

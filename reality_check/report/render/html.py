@@ -50,8 +50,7 @@ def sort_value(text: str) -> float | None:
     Returns:
         The number, or ``None`` if the cell does not start with one.
     """
-    is_duration = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
-    if is_duration:
+    if re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text):  # a duration
         parts = re.findall(r"([\d.]+) (d|h|min|s)", text)
         return sum(float(count) * _SECONDS[unit] for count, unit in parts)
     number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
@@ -64,7 +63,7 @@ def sort_value(text: str) -> float | None:
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
     environment = Environment(
-        loader=FunctionLoader(_joined), autoescape=True, undefined=StrictUndefined
+        loader=FunctionLoader(_without_line_breaks), autoescape=True, undefined=StrictUndefined
     )
     environment.filters |= {"breakable": _breakable, "sort_value": sort_value}
     environment.tests |= {
@@ -82,7 +81,7 @@ def _templates() -> Environment:
     return environment
 
 
-def _joined(name: str) -> str:
+def _without_line_breaks(name: str) -> str:
     """Return a template without line breaks and indentation, which would be shown as spaces."""
     return "".join(line.strip() for line in _read(name).splitlines())
 

@@ -90,7 +90,7 @@ def _comparison_table(table: ComparisonTable) -> str:
         name = _escape(row.method) if row.trained else f"*{_escape(row.method)}*"
         rows.append([name, *map(_cell, row.cells), row.n, *row.columns])
     header = ["Method", *map(_escape, table.metrics), "n", *map(_escape, table.columns)]
-    return _rows(header, rows, ("Method",))
+    return _table_text(header, rows, ("Method",))
 
 
 def _cell(cell: Cell) -> str:
@@ -106,9 +106,9 @@ def _plain_table(table: PlainTable) -> str:
         return "None recorded."
     rows = [[_escape(text.replace("\n", ", ")) for text in row] for row in table.rows]
     header = [_escape(text) for text in table.header]
-    return f"{_escape(table.caption)}\n\n{_rows(header, rows, table.words)}"
+    return f"{_escape(table.caption)}\n\n{_table_text(header, rows, table.words)}"
 
 
-def _rows(header: list[str], rows: list[list[str]], words: tuple[str, ...]) -> str:
+def _table_text(header: list[str], rows: list[list[str]], words: tuple[str, ...]) -> str:
     rule = ["---" if text in words else "---:" for text in header]
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

@@ -92,18 +92,18 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
 
 
 def _method_citations(
-    name: str, plain: Mapping[str, Any]
+    name: str, settings: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[str] | None]]:
     """Yield the citations of a method's loss and miner, and of classes in their arguments."""
-    miner = plain.get("miner") or {}
-    classes = [(str(plain["loss"]), "loss")]
+    miner = settings.get("miner") or {}
+    classes = [(str(settings["loss"]), "loss")]
     classes += [(str(miner["class"]), "miner")] if "class" in miner else []
-    for part in (plain.get("arguments") or {}, miner):
+    for part in (settings.get("arguments") or {}, miner):
         classes += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
     for cls, kind in classes:
-        module, _, last = cls.rpartition(".")
+        module, _, class_name = cls.rpartition(".")
         known = not module or module.partition(".")[0] in _KNOWN_MODULES
-        keys = _data()[_PARTS[kind]].get(last) if known else None
+        keys = _data()[_PARTS[kind]].get(class_name) if known else None
         if keys is None and kind == "distance":
             continue  # distances rarely have a paper
         yield f"{kind} of {name}" if keys is not None else f"{kind} of {name}: {cls}", keys

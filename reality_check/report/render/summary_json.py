@@ -167,8 +167,8 @@ def _interval(number: Centred) -> dict[str, Any]:
 
 def _baselines(summary: Summary) -> Iterator[dict[str, Any]]:
     """Yield the mean and interval of each baseline and metric."""
-    for method, of_metric in summary.baselines.items():
-        for metric, values in of_metric.items():
+    for method, by_metric in summary.baselines.items():
+        for metric, values in by_metric.items():
             interval = t_interval(values)
             names = {"method": method, "category": CATEGORY, "metric": metric, "n": interval.n}
             yield names | _interval(interval)
@@ -185,17 +185,17 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
         }
 
 
-def _plain(value: Any, given: bool = False) -> Any:
+def _plain(value: Any, from_settings: bool = False) -> Any:
     """Return JSON data in which numbers that are not finite are None.
 
-    Values from the experiment's settings (``given``) are kept.
+    Numbers from the experiment's settings, which ``from_settings`` marks, are kept.
     """
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, given or k in _AS_GIVEN) for k, v in value.items()}
+        return {str(k): _plain(v, from_settings or k in _AS_GIVEN) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, given) for item in value]
+        return [_plain(item, from_settings) for item in value]
     if hasattr(value, "item"):  # a NumPy number
         value = value.item()
     if isinstance(value, float):
-        return value if given or math.isfinite(value) else None
+        return value if from_settings or math.isfinite(value) else None
     return value if isinstance(value, str | int | bool | None) else str(value)
