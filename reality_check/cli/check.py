@@ -64,7 +64,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
 
     Args:
         experiment: a validated experiment.
-        like: the expected variances of searches and trainings; None: those of docs/calibration.md.
+        like: expected variances of searches and trainings; ``None`` takes those of
+            docs/calibration.md.
 
     Raises:
         UsageError: the experiment cannot run; the message lists all mistakes.

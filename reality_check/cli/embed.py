@@ -126,6 +126,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expand_dataset(data: str) -> dict[str, Any]:
+    """Return the settings of a data set; a folder without settings of its own gets ``size``."""
     from reality_check.config.named import dataset_of_path, expand
 
     dataset: dict[str, Any] = expand(data, "dataset", "datasets", None)
@@ -154,7 +155,7 @@ def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embeddin
 
 
 def _crop_size(model: Model, data: Any) -> int | None:
-    """Return the crop with which the weights were evaluated, or None for the size of the images."""
+    """Return the side of the crops; ``None`` stands for the size of the images."""
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):

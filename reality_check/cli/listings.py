@@ -71,11 +71,10 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> None:
 
 
 def _print_part(name: str, overrides: Sequence[str]) -> None:
-    """Print the data set, model, method and protocol of a name, if there are such.
+    """Print the data set, model, method and protocol of this name, if they exist.
 
     Raises:
-        UsageError: there is nothing of that name, or there are overrides, which only experiments
-            take.
+        UsageError: nothing has this name, or there are overrides, which only experiments take.
     """
     groups = [group for group in _GROUPS if name in config_files(group)]
     if not groups:
@@ -99,7 +98,7 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
 
 
 def _summary(experiment: Experiment) -> Iterator[str]:
-    """Summarise an experiment in a few lines."""
+    """Yield a few lines that summarise an experiment."""
     protocol = experiment.protocol
     training, reference = protocol.training, protocol.reference
     yield (
@@ -124,7 +123,7 @@ def _summary(experiment: Experiment) -> Iterator[str]:
 
 
 def _describe_trainings(experiment: Experiment) -> str:
-    """Describe the trainings of a method in a phrase."""
+    """Return a phrase that describes the trainings of a method."""
     protocol = experiment.protocol
     folds, runs, search = protocol.split.folds, protocol.runs, protocol.search
     if protocol.stages == (Stage.FINAL,):
@@ -205,6 +204,7 @@ def _add_plugins(table: Table, kind: str) -> None:
 
 
 def _describe_plugin(plugin: Plugin) -> Iterator[str]:
+    """Yield lines on a registered class, or the reason why it cannot be loaded."""
     try:
         yield _describe_class(plugin.load(), documented=True)
     except UsageError as error:
@@ -216,8 +216,7 @@ def _describe_plugin(plugin: Plugin) -> Iterator[str]:
 
 
 def _describe_class(cls: Any, documented: bool) -> str:
-    """Return the arguments with their defaults and, if ``documented``, the docstring's first
-    line."""
+    """Return a class's arguments and, if ``documented``, the first line of its docstring."""
     try:
         parameters = list(inspect.signature(cls).parameters.values())
     except (TypeError, ValueError):  # such as a class written in C

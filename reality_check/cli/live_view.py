@@ -28,8 +28,8 @@ def render(recorded: RecordedExperiment, workers: int, started: float) -> Group:
         eta = f"about {duration(round(left))} to go"
     lines = [worker_line(state) for state in worker_states(recorded.out_dir)]
     footer = f"running for {duration(time.monotonic() - started)}, {eta}"
-    dim = [Text(line, style="dim") for line in lines[:workers]]
-    return Group(overview(rows), *dim, Text(footer))
+    dimmed = [Text(line, style="dim") for line in lines[:workers]]
+    return Group(overview(rows), *dimmed, Text(footer))
 
 
 def overview(rows: Sequence[Row]) -> Table:

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments; overrides may stand after options, which argparse alone refuses."""
+    """Parse the arguments; unlike in argparse alone, overrides may follow options."""
     options, unparsed = build_parser().parse_known_args(words)
     for text in unparsed:
         if text.startswith("-") or not hasattr(options, "overrides"):

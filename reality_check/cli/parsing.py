@@ -40,14 +40,14 @@ def add_command(
     title: str,
     details: str,
 ) -> Parser:
-    """Add a command, still without arguments, and return its parser.
+    """Add a command without arguments and return its parser.
 
     Args:
-        commands: the commands of the whole command line.
+        commands: the object to which the command is added.
         name: the name of the command.
-        run: the function that carries it out and returns the exit status.
-        title: one line without a full stop.
-        details: the rest of its help, with examples.
+        run: carries out the command and returns the exit status.
+        title: one line of help, without a full stop.
+        details: the rest of the help, with examples.
     """
     command = commands.add_parser(
         name,

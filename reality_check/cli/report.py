@@ -51,8 +51,8 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.api import report
     from reality_check.cli.run_summary import print_summary
 
-    # Figures are many small objects with few reference cycles; collecting these took a tenth of the
-    # time.
+    # Figures are many small objects with few reference cycles, the search for which took a tenth of
+    # the time.
     gc.set_threshold(100_000, 20, 100)
     if len(options.dirs) > 1 or options.out is not None:
         return _report_folders(options)

@@ -39,7 +39,7 @@ score so far. These lines are also in the logs of the workers.
 
 {STATUSES}
 """
-#: The first line lists at most this many methods.
+#: The first line of the output names at most this many methods.
 _MOST_NAMED = 8
 
 
@@ -162,7 +162,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_with_progress(
     experiment: Experiment, out_dir: Path, options: argparse.Namespace
 ) -> ExperimentResults:
-    """Run an experiment and show its progress as the options and the terminal ask for."""
+    """Run an experiment and show its progress in the form that options and terminal ask for."""
     from rich.console import Console
 
     from reality_check import api

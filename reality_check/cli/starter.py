@@ -106,14 +106,14 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
 
     Args:
         file: path of the YAML; the others are written beside it. An existing loss file is kept.
-        features: a file of vectors to compare losses on; None: images.
+        features: a file of vectors on which losses are compared; ``None`` stands for images.
 
     Returns:
         A sentence about each file.
 
     Raises:
-        UsageError: the YAML exists already, cannot have that name or cannot be written, or there is
-            no such file of vectors; then nothing is written.
+        UsageError: the YAML exists already, cannot have that name or cannot be written, or the file
+            of vectors does not exist; in each case nothing is written.
     """
     _check_name(file)
     if features is not None:

@@ -1,7 +1,7 @@
 """The progress of an experiment, as JSON and as text, for ``reality-check status``.
 
-It is read from the storage's records and from what each worker last wrote into ``logs/``, so it
-works on any machine that sees both.
+The sources are the records of the storage and what each worker last wrote into ``logs/``, so that
+any machine that can read both can show the progress.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from reality_check.studies.progress import Row, status, trial_name
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.text import duration
 
+_HOUR_UNITS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
+
 
 def print_status(recorded: RecordedExperiment, as_json: bool = False, again: bool = False) -> str:
-    """Print the status of an experiment and return its state; ``again`` clears the terminal
-    first."""
+    """Print an experiment's status and return its state; ``again`` clears the terminal first."""
     state = status(recorded)
     if as_json:
         print(json.dumps(state), flush=True)
@@ -36,9 +37,6 @@ def print_status(recorded: RecordedExperiment, as_json: bool = False, again: boo
             console.clear()
         console.print(shown)
     return str(state["state"])
-
-
-# -- as text -------------------------------------------------------------------------------------
 
 
 def show(state: dict[str, Any]) -> Group:
@@ -59,8 +57,8 @@ def _running_tasks(state: dict[str, Any]) -> Table:
     for entry in state["running"]:
         log = entry["log"] and Path(entry["log"]).name
         since = entry["since"]
-        ago = "" if since is None else duration(max(time.time() - since, 0.0))
-        table.add_row(_task(entry), _progress(entry), ago, _process(entry), log or "")
+        elapsed = "" if since is None else duration(max(time.time() - since, 0.0))
+        table.add_row(_task(entry), _progress(entry), elapsed, _process(entry), log or "")
     return table
 
 
@@ -110,14 +108,11 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     return lines
 
 
-_HOUR_UNITS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
-
-
 def _last_line(state: dict[str, Any]) -> str:
     if state["state"] == "complete":
         return f"Complete. Report: {Path(state['folder']) / 'report.html'}"
     left = state["seconds_left"]
-    guess = f"; about {duration(round(left))} to go" if left else ""
+    time_left = f"; about {duration(round(left))} to go" if left else ""
     working = sum(entry["alive"] is not False for entry in state["running"])
-    who = "1 worker" if working == 1 else f"{working or 'no'} workers"
-    return f"Not complete{guess}; {who} at work. Logs: {Path(state['folder']) / 'logs'}"
+    workers = "1 worker" if working == 1 else f"{working or 'no'} workers"
+    return f"Not complete{time_left}; {workers} at work. Logs: {Path(state['folder']) / 'logs'}"

@@ -39,8 +39,8 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from reality_check.papers.claim_table import claim_rows, markdown, replications, tally
 
-    listed = replications() if options.markdown or not options.runs else []
-    rows = claim_rows(listed, options.runs, lambda sentence: print(sentence, file=sys.stderr))
+    experiments = replications() if options.markdown or not options.runs else []
+    rows = claim_rows(experiments, options.runs, lambda sentence: print(sentence, file=sys.stderr))
     if options.markdown:
         print(markdown(rows), end="")
         return DONE

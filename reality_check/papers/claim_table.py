@@ -72,10 +72,11 @@ def claim_rows(
         log: called with a sentence about each run whose experiment makes no claims.
 
     Raises:
-        UsageError: a run is neither an output folder nor a pack, or its claims differ from those of
-            the experiment with its name.
+        UsageError: a run is neither an output folder nor a pack, or its claims are not those of the
+            experiment of the same name.
     """
     planned = {experiment.name: experiment for experiment in experiments}
+    # By experiment: the verdict of each claim, and how the settings differ
     decided: dict[str, tuple[list[tuple[str, str]], str]] = {}
     for path in runs:
         recorded = recorded_of(path)
@@ -135,7 +136,7 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
-    """Return in words how the settings of a run differ from those of its experiment now."""
+    """Return in words which settings of the experiment have changed since it was run, or ``""``."""
     ours, theirs = (plan.plain(exclude=_NOT_COMPARED) for plan in (planned, locked))
     keys = [key for key in differing_keys(ours, theirs) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
@@ -143,16 +144,17 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
 
 
 def _verdicts(recorded: RecordedExperiment) -> list[tuple[str, str]]:
-    """Return the verdict of each claim, first in a word or two, then with its numbers."""
+    """Return the verdict of each claim, in a word or two and with its numbers."""
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
     locked, results = recorded.experiment, collect(recorded, importance=False)
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
     summary = Summary(results)
-    idle = not_above_untrained(summary)
-    short = [m.name for m in results.methods if is_serious(*cut_short(m))]
-    remarks = {"not better than the untrained network": idle, "often cut short": short}
+    remarks = {
+        "not better than the untrained network": not_above_untrained(summary),
+        "often cut short": [m.name for m in results.methods if is_serious(*cut_short(m))],
+    }
     return [
         (
             verdict.verdict,
@@ -261,7 +263,7 @@ def _evidence(claim: Claim, finding: Finding) -> str:
 
 
 def _diverged(finding: Finding) -> str:
-    """Return in words how many runs of each side diverged; shared networks are named once."""
+    """Return in words how many runs of each side diverged; networks of both are named once."""
     by_side = {
         f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
         for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)

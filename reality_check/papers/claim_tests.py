@@ -1,7 +1,7 @@
 """Tests of an experiment's claims: each is supported, contradicted or neither.
 
 A claim (:class:`reality_check.config.claims.Claim`) is locked with the experiment before it runs,
-so the verdict follows from the numbers alone. With d the difference between the scores of two
+so the verdict follows from the numbers alone. Let d be the difference between the scores of two
 methods (:meth:`Summary.estimates`) and m the claim's margin:
 
 ========= ==================== ======================================== ==================
@@ -28,7 +28,6 @@ diverged, the claim is undecided, since methods that all fail are not equally go
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -115,16 +114,15 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
     summary = Summary(results)
-    no_better = not_above_untrained(summary)
+    not_better = not_above_untrained(summary)
     comparisons = [
         [
-            _Comparison(claim, summary, no_better, *(_Side(side, summary) for side in sides))
+            _Comparison(claim, summary, not_better, *(_Side(side, summary) for side in sides))
             for sides in claim.comparisons()
         ]
         for claim in experiment.claims
     ]
-    every = itertools.chain.from_iterable(comparisons)
-    p_values = [p for comparison in every for p in (comparison.p, comparison.p_equal)]
+    p_values = [p for pairs in comparisons for pair in pairs for p in (pair.p, pair.p_equal)]
     tests = sum(p is not None for p in p_values)
     corrected = iter(holm_of_known(p_values))
     verdicts = []
@@ -136,7 +134,7 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
 
 
 class _Side:
-    """One side of a comparison."""
+    """One side of a comparison, with the rows of its results by the number of the run."""
 
     def __init__(self, measured: Measured, summary: Summary) -> None:
         self.measured = measured
@@ -158,11 +156,11 @@ class _Comparison:
     """A comparison with its p-values before Holm's correction."""
 
     def __init__(
-        self, claim: Claim, summary: Summary, no_better: Collection[str], *sides: _Side
+        self, claim: Claim, summary: Summary, not_better: Collection[str], *sides: _Side
     ) -> None:
         self.claim, self._summary = claim, summary
         #: Methods that are not better than the untrained network.
-        self._no_better = no_better
+        self._not_better = not_better
         self._sides = sides
         self.first, self.second = first, second = sides
         self._paired = first.networks == second.networks
@@ -266,7 +264,7 @@ class _Comparison:
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:
             return "undecided"
-        if all(side.measured.method in self._no_better for side in self._sides):
+        if all(side.measured.method in self._not_better for side in self._sides):
             return "uninformative"
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean

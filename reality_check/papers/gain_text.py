@@ -31,8 +31,10 @@ _LEGEND = {
 
 def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
     """Yield the lines of the text that ``reality-check claim`` prints."""
-    metric, many = table.rows[0].metric, counted(len(gains), "comparison")
-    yield f"{table.source}, {metric} in points: {many}, corrected together (Holm)."
+    yield (
+        f"{table.source}, {table.rows[0].metric} in points: {counted(len(gains), 'comparison')}, "
+        "corrected together (Holm)."
+    )
     search = noise.search.sd * noise.network.sd
     yield f"Training one network has an sd of {noise.network.sd:.2f} ({noise.network.source})."
     yield f"A search of hyper-parameters has one of {search:.2f} ({noise.search.source})."
@@ -49,17 +51,18 @@ def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Itera
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."
     )
-    used = {*counts, *(["searches"] if any(gain.searches for gain in gains) else [])}
-    yield from (text for outcome, text in _LEGEND.items() if outcome in used)
+    explained = {*counts, *(["searches"] if any(gain.searches for gain in gains) else [])}
+    yield from (text for outcome, text in _LEGEND.items() if outcome in explained)
 
 
 def _sentence(gain: Gain) -> str:
-    searches = f"; {gain.searches or 'over 1,000'} searches"
-    settling = "" if gain.outcome == "distinguishable" else searches
+    needed = ""
+    if gain.outcome != "distinguishable":
+        needed = f"; {gain.searches or 'over 1,000'} searches"
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
         f"(± {gain.seeds:.2f} by seeds, ± {gain.all:.2f} in all), {p_text(gain.p)}: {gain.outcome}"
-        f"{settling}"
+        f"{needed}"
     )
 
 

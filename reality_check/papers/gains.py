@@ -35,7 +35,7 @@ from reality_check.utils.text import nearest
 Outcome = Literal["distinguishable", "the settings only", "not distinguishable"]
 #: The most searches of each method that :func:`searches_for` tries.
 _MAX_SEARCHES = 1000
-#: Retrainings of each winner that it assumes.
+#: Retrainings of each winner that :func:`searches_for` assumes.
 RETRAININGS = 2
 
 
@@ -55,6 +55,7 @@ class Spread:
 
     @property
     def sd(self) -> float:
+        """The standard deviation."""
         return math.sqrt(self.variance)
 
 
@@ -75,7 +76,7 @@ class Noise:
     selection: float
     classes: float = 0.0
 
-    def of(self, row: TableRow) -> tuple[float, float]:
+    def squared_errors(self, row: TableRow) -> tuple[float, float]:
         """Return the squared standard errors of a row by its retrainings and by its searches."""
         training = self.network.variance / (row.networks * row.n)
         return training, self.network.variance * self.search.variance / row.searches
@@ -100,7 +101,7 @@ class Gain:
         p: two-sided p-value for "the losses are alike", after Holm's correction.
         outcome: the verdict.
         searches: number of searches of each method that would find a true difference of this size;
-            ``None`` if a thousand would not, or if the losses are already distinguishable.
+            ``None`` if a thousand would not find it, or if the losses are distinguishable already.
     """
 
     first: TableRow
@@ -122,8 +123,8 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
     mean = math.fsum(variances) / len(variances)
     if len(variances) < 2:
         return Spread(mean, 1.0, source)
-    square = math.fsum((v - mean) ** 2 for v in variances) / (len(variances) - 1)
-    return Spread(mean, 2 * mean**2 / square if square else 1e9, source)
+    scatter = math.fsum((v - mean) ** 2 for v in variances) / (len(variances) - 1)
+    return Spread(mean, 2 * mean**2 / scatter if scatter else 1e9, source)
 
 
 def noise_of(
@@ -145,13 +146,13 @@ def noise_of(
     of_trials = measured["trials"][trials]
     source = f"searches of {trials} trials, six measured populations"
     search = pooled([ratio**2 for ratio in of_trials["search"]], source)
-    by_classes = measured["classes"]
-    spread = pooled([sd**2 for sd in by_classes["sd"]], "").variance * by_classes["number"]
+    of_classes = measured["classes"]
+    per_class = pooled([sd**2 for sd in of_classes["sd"]], "").variance * of_classes["number"]
     return Noise(
         _network_noise(table, seed_sd),
         search,
         max(of_trials["selection"]),
-        spread / classes if classes else 0.0,
+        per_class / classes if classes else 0.0,
     )
 
 
@@ -223,11 +224,14 @@ def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow
 def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
     """Return a comparison with its p-values before Holm's correction."""
     difference, network = first.mean - second.mean, noise.network.degrees
-    training, searches = map(sum, zip(noise.of(first), noise.of(second), strict=True))
-    # Two methods have independent searches; the uncertainty of a product is that of both factors.
+    training, search = map(
+        sum, zip(noise.squared_errors(first), noise.squared_errors(second), strict=True)
+    )
+    # Two methods have independent searches. The variance of a search is a product, whose relative
+    # uncertainty is that of both factors.
     search_degrees = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
-    degrees = satterthwaite(training, network, searches, search_degrees)
-    error = math.sqrt(training + searches + noise.classes)
+    degrees = satterthwaite(training, network, search, search_degrees)
+    error = math.sqrt(training + search + noise.classes)
     allowance = noise.allowance if "test" in (first.selected_on, second.selected_on) else 0.0
     return Gain(
         first,

@@ -103,7 +103,7 @@ class TableRow(Strict):
 
 #: All columns of a CSV, the required ones first.
 COLUMNS = tuple(TableRow.model_fields)
-_NEEDED = tuple(name for name, field in TableRow.model_fields.items() if field.is_required())
+_REQUIRED = tuple(name for name, field in TableRow.model_fields.items() if field.is_required())
 
 
 @dataclass(frozen=True)
@@ -124,22 +124,22 @@ class PrintedTable:
         """Return the rows of one metric.
 
         Args:
-            metric: name of the metric; ``None`` for R@1, MAP@R or else the first.
+            metric: name of the metric; ``None`` selects R@1, else MAP@R, else the first one.
             selected_on: overrides the ``selected_on`` of the rows; ``None`` keeps it.
 
         Raises:
             UsageError: no row has the metric.
         """
         metrics = list(dict.fromkeys(row.metric for row in self.rows))
-        usual = next((name for name in ("R@1", "MAP@R") if name in metrics), metrics[0])
-        name = usual if metric is None else metric
-        if name not in metrics:
+        if metric is None:
+            metric = next((name for name in ("R@1", "MAP@R") if name in metrics), metrics[0])
+        if metric not in metrics:
             raise UsageError(
-                f"{self.source} has no metric {name!r}; it has {', '.join(metrics)}."
-                f"{nearest(name, metrics)}"
+                f"{self.source} has no metric {metric!r}; it has {', '.join(metrics)}."
+                f"{nearest(metric, metrics)}"
             )
         changes = {} if selected_on is None else {"selected_on": selected_on}
-        rows = [row.model_copy(update=changes) for row in self.rows if row.metric == name]
+        rows = [row.model_copy(update=changes) for row in self.rows if row.metric == metric]
         return replace(self, rows=tuple(rows))
 
 
@@ -164,7 +164,7 @@ def load_table(name: str) -> PrintedTable:
 
 
 def _printed_rows(table: ShippedTable) -> PrintedTable:
-    """Return the rows of the last category; in ``complete`` they are selected on test classes."""
+    """Return the rows of the last category; in ``complete``, test classes select the epochs."""
     category, methods = list(table.printed.results.items())[-1]
     design: dict[str, Any] = {"n": _REPRODUCTIONS, "trials": _TRIALS, "networks": 4}
     if category == "complete":
@@ -194,7 +194,7 @@ def _retrainings(printed: PublishedResults, spread: float) -> tuple[int, float]:
 def published_sds(metric: str) -> dict[str, list[float]]:
     """Return the sds of retrainings in the tables of the Reality Check, by reader of the data set.
 
-    They are in points, and of the category "aggregate", whose values are means of four networks.
+    The values are in points, from the category "aggregate", in which four networks are averaged.
     """
     sds: dict[str, list[float]] = {}
     for table in published_tables():
@@ -221,11 +221,11 @@ def read_csv(path: Path) -> PrintedTable:
             f"{path} cannot be read as a CSV: {error}; name another one, or a table that ships "
             "with the package (reality-check show papers)."
         ) from error
-    if not set(_NEEDED) <= set(header) <= set(COLUMNS) or len(header) > len(set(header)):
+    if not set(_REQUIRED) <= set(header) <= set(COLUMNS) or len(header) > len(set(header)):
         raise UsageError(
             f"{path}: the columns are {', '.join(header) or 'none'}, but a table needs "
-            f"{', '.join(_NEEDED)} and may have {', '.join(COLUMNS[len(_NEEDED) :])}, each once, "
-            "separated by commas, with points in numbers."
+            f"{', '.join(_REQUIRED)} and may have {', '.join(COLUMNS[len(_REQUIRED) :])}, each "
+            "once, separated by commas, with points in numbers."
         )
     if not lines:
         raise UsageError(f"{path} has a header, but no rows; write one for each method.")

@@ -22,8 +22,8 @@ from reality_check.utils.errors import UsageError
 def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
     """Return tables of the experiment's data set, limited to its categories and the three metrics.
 
-    Each difference of the experiment from the protocol of a table is appended to the notes of the
-    table. Methods are compared if both name and loss are the same.
+    The notes of each table also list the differences of the experiment from the table's protocol.
+    Methods are compared if both name and loss are the same.
 
     Raises:
         UsageError: there is no such table; the message lists all tables.

@@ -32,13 +32,11 @@ def unequal_treatment(
     per_parameter = experiment.protocol.search.trials_per_parameter
     num_searched = {m.name: len(m.searched) for m in methods if m.search}
     if per_parameter is not None:
-        counts = counts_text(
-            {name: per_parameter * max(1, count) for name, count in num_searched.items()}
-        )
+        trials = {name: per_parameter * max(1, count) for name, count in num_searched.items()}
         yield Deviation(
             "trials per parameter",
-            f"Each search has {per_parameter} trials for every hyper-parameter, not an equal number "
-            f"for all methods, as was declared: {counts}.",
+            f"Each search has {per_parameter} trials for every hyper-parameter, not an equal "
+            f"number for all methods, as was declared: {counts_text(trials)}.",
         )
     elif len(set(num_trials.values())) > 1:
         text = f"The methods have unequal numbers of trials: {counts_text(num_trials)}."

@@ -66,29 +66,31 @@ def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
     Nothing is yielded for fewer than two methods.
     """
     tests = summary.estimates(category)
-    best = {m.name: first.value for m in summary.results.methods if (first := winner(m))}
-    both = [m for m in tests if best.get(m) is not None]
-    means = [tests[m].mean for m in both]
-    if len(both) < 2 or not all(map(math.isfinite, means)):
+    validation = {m.name: best.value for m in summary.results.methods if (best := winner(m))}
+    methods = [m for m in tests if validation.get(m) is not None]
+    means = [tests[m].mean for m in methods]
+    if len(methods) < 2 or not all(map(math.isfinite, means)):
         return
-    agreement = rank_agreement([([best[m] or 0.0 for m in both], means)])
+    agreement = rank_agreement([([validation[m] or 0.0 for m in methods], means)])
     if not math.isfinite(agreement.correlation):
         yield f"{category}: Winners' validation or test does not vary (n = {agreement.n} methods)."
         return
-    order = (
+    sentence = (
         f"{category}: Winners' validation and test order {agreement.alike} of {agreement.pairs} "
         f"pairs the same way (Spearman {true_minus(agreement.correlation)}, n = {agreement.n} "
         f"methods, {p_text(agreement.p_value)})"
     )
     doubt = ": not enough to say that they agree" if agreement.p_value >= 0.05 else ""
-    yield f"{order}{doubt or (': they disagree' if agreement.correlation < 0 else '')}."
+    yield f"{sentence}{doubt or (': they disagree' if agreement.correlation < 0 else '')}."
 
 
-#: A method, its winner's score in the search, the gap to the retrainings, and their scores.
+#: A method, its winner's score in the search, the gap to the retrainings, and the retrainings'
+#: scores.
 Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]
 
 
 def _curse(method: MethodResults) -> Curse | None:
+    """Return a method's scores, or ``None`` without a search or a retrained winner."""
     best = winner(method)
     if best is None or best.value is None or len(method.search) < 2:
         return None

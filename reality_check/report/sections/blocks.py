@@ -55,14 +55,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Facts:
-    """Pairs of a name and a few words, next to the text where the page has room."""
+    """Facts, each a name and a few words, next to the text where the page has room."""
 
     pairs: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class PlainTable:
-    """A table of texts; the columns in ``words`` contain words, the others numbers."""
+    """A table of texts; ``words`` are the headings of columns of words, the others have numbers."""
 
     caption: str
     header: tuple[str, ...]

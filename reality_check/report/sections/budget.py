@@ -48,6 +48,7 @@ class Budget:
 
     @property
     def trials(self) -> int:
+        """Number of trials."""
         return len(self.curve)
 
     @property
@@ -58,16 +59,16 @@ class Budget:
 
 def budgets(summary: Summary) -> list[Budget]:
     """Return the budget of each method with one search of twenty complete trials or more."""
-    found: list[Budget] = []
     if summary.evidence is Evidence.SUBSETS:
-        return found  # the curves of test scores are more informative
+        return []  # the curves of test scores are more informative
+    shown = []
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
         if method.searched and len(searches) == 1 and len(values) >= _FEWEST:
             curve = expected_best(values)
             gain = float(curve[-1] - curve[math.ceil(len(values) / 2) - 1])
-            found.append(Budget(method.name, curve, gain, _spread(method)))
-    return found
+            shown.append(Budget(method.name, curve, gain, _spread(method)))
+    return shown
 
 
 def budget_section(summary: Summary) -> Section | None:
@@ -136,5 +137,6 @@ def _values(method: MethodResults) -> list[float]:
 
 
 def _spread(method: MethodResults) -> float | None:
+    """Return :attr:`Budget.spread` of a method."""
     sound = [run.value or 0.0 for run in sound_reproductions(method)]
     return float(np.std(sound, ddof=1)) if len(sound) > 1 else None

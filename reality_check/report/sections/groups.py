@@ -65,14 +65,15 @@ def differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTa
     """Return the table of the settings in which groups differ, with a column for each group."""
     header = ("Setting", *(f"Group {number}" for number in range(1, len(groups) + 1)))
     rows = [
-        (key, *(_value(group.results.config, key) for group in groups)) for key in keys[:_MOST_KEYS]
+        (key, *(_value_text(group.results.config, key) for group in groups))
+        for key in keys[:_MOST_KEYS]
     ]
     more = len(keys) - _MOST_KEYS
     caption = "Settings that differ" + (f"; {more} more are left out." if more > 0 else ".")
     return PlainTable(caption, header, tuple(rows), words=header)
 
 
-def _value(config: Mapping[str, Any], dotted: str) -> str:
+def _value_text(config: Mapping[str, Any], dotted: str) -> str:
     value = value_at(config, dotted, NOTHING)
     text = "none" if value is None else str(value)
     longest = 12 if dotted.startswith("code.") else 60  # fingerprints differ at their start
@@ -99,7 +100,7 @@ def group_blocks(summary: Summary, folder: str) -> tuple[Block, ...]:
 
 
 def folders_section(summary: Summary) -> Section | None:
-    """Return the section, or ``None`` in the report that a run writes on itself."""
+    """Return the section, or ``None`` in the report that a run writes about itself."""
     folders = summary.results.folders
     if not folders:
         return None

@@ -50,11 +50,11 @@ def _figure(
             f"the best trained epoch, whose network is scored. {UNTRAINED_EPOCHS}"
         )
         folds = max((len(run.curves) for run in runs), default=0)
-        reached = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]
-        averages = [sum(values) / len(values) if values else None for values in reached]
-        means = [f"fold {n} {score_text(average, metric)}" for n, average in enumerate(averages)]
+        by_fold = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]
+        means = [sum(values) / len(values) if values else None for values in by_fold]
+        texts = [f"fold {n} {score_text(mean, metric)}" for n, mean in enumerate(means)]
         unit = " in percent" if metric.percent else ""
-        best_of = f"; mean best validation{unit}: {listed(means)}" if means else ""
+        best_of = f"; mean best validation{unit}: {listed(texts)}" if texts else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
     draw = partial(method_figure, method, runs, metric)
     return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)

@@ -72,11 +72,12 @@ def resolution(summary: Summary) -> str:
 
 def _verdict(summary: Summary) -> Verdict:
     """Return the verdict: a sentence, or a line for each leader if categories disagree."""
-    where = leaders(summary)
-    if len(where) < 2:
+    categories_of = leaders(summary)
+    if len(categories_of) < 2:
         return Verdict((headline(summary),))
     lines = tuple(
-        (Strong(f"{listed(categories)}:"), f" {leader}") for leader, categories in where.items()
+        (Strong(f"{listed(categories)}:"), f" {leader}")
+        for leader, categories in categories_of.items()
     )
     preliminary: list[Block] = [] if summary.results.finished else ["Preliminary:"]
     return Verdict((*preliminary, Bullets(lines), *cautions(summary)))

@@ -1,7 +1,7 @@
 """The section "Published": printed results of papers, compared with the measured ones.
 
-It has the table of the paper that the experiment repeats, and those of
-:mod:`reality_check.papers.published_comparison` if the report was asked to compare with them.
+It has the table of the paper that the experiment repeats and, if the report was asked to compare
+with them, the tables of :mod:`reality_check.papers.published_comparison`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _ROWS = ("published", "measured", "difference")
 def published_section(summary: Summary) -> Section | None:
     """Return the section, or ``None`` if there are no published results."""
     plain = summary.results.config.get("published_results")
-    own = [PublishedResults.model_validate(plain)] if plain else []
+    repeated = [PublishedResults.model_validate(plain)] if plain else []
     blocks: list[Block] = []
-    for published in (*own, *summary.results.published):
+    for published in (*repeated, *summary.results.published):
         spread = f" Published ±: {published.spread}." if published.spread else ""
         blocks.append(
             f"{published.source}. In percent; measured: mean ± half-width of the 95 % t-interval "
@@ -41,7 +41,7 @@ def _table(summary: Summary, published: PublishedResults) -> PlainTable:
         figures for methods in published.results.values() for figures in methods.values()
     ]
     metrics = list(dict.fromkeys(metric for figures in figures_of_methods for metric in figures))
-    # YAML drops trailing zeros, so all values get the largest number of decimals among them.
+    # YAML drops trailing zeros, so all values get the decimals of the value that has most.
     digits = _most_digits(figures_of_methods, 0), _most_digits(figures_of_methods, 1)
     rows = []
     for category, methods in published.results.items():
@@ -96,8 +96,8 @@ def _rows(
 def _measured(summary: Summary, category: str, method: str, metric: str) -> Estimate | None:
     """Return the estimate of a metric; Recall@1 equals P@1, which is always measured."""
     names = [metric, "precision_at_1"] if metric == "recall_at_1" else [metric]
-    every = (summary.estimates(category, name).get(method) for name in names)
-    return next((estimate for estimate in every if estimate is not None), None)
+    estimates = (summary.estimates(category, name).get(method) for name in names)
+    return next((estimate for estimate in estimates if estimate is not None), None)
 
 
 def _most_digits(figures_of_methods: list[dict[str, tuple[float, ...]]], position: int) -> int:
@@ -111,6 +111,7 @@ def _most_digits(figures_of_methods: list[dict[str, tuple[float, ...]]], positio
 
 
 def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
+    """Return a published value, with its spread if that is known, as printed."""
     if figure is None:
         return NOTHING
     return " ± ".join(f"{value:.{n}f}" for value, n in zip(figure, digits, strict=False))

@@ -22,9 +22,7 @@ def settings_section(summary: Summary) -> Section:
         title = "The resolved experiment (experiment.yaml)"
         if len(results.folders) > 1:
             title = "The settings that the folders have in common, and all methods"
-        plain = json.loads(
-            json.dumps(results.config, default=str)
-        )  # plain data that YAML can represent
+        plain = json.loads(json.dumps(results.config, default=str))  # only what YAML can hold
         blocks.append(Folded(title, (Code(dump_yaml(plain), "yaml"),)))
     return Section("facts", "How it was run", tuple(blocks))
 
@@ -43,17 +41,13 @@ def reproduce_section(summary: Summary) -> Section:
             "lies elsewhere: dataset.path=...)"
         )
     elif len(folders) == 1:
-        where, commands = (
-            "From the settings of the output folder:",
-            [_repeat_command(folders[0], "again")],
-        )
+        where = "From the settings of the output folder:"
+        commands = [_repeat_command(folders[0], "again")]
         kept = "The experiment.yaml of the output folder holds every setting and seed"
     else:
         where = "Each folder from its own settings, then the report of all:"
         names = [f"again_{number}" for number in range(1, len(folders) + 1)]
-        commands = [
-            _repeat_command(folder, name) for folder, name in zip(folders, names, strict=True)
-        ]
+        commands = list(map(_repeat_command, folders, names))
         commands.append(f"reality-check report {' '.join(names)} --out DIR")
         kept = "The experiment.yaml of each folder holds its settings and seed"
     more = (

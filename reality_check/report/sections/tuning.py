@@ -79,6 +79,7 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
             f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "
             f"{common[-1]}."
         ]
+    # The largest number of trials with another leader than the most trials
     last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
     return [
         f"With {last} trials or fewer, another method has the highest estimate than with "
@@ -87,17 +88,17 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
 
 
 def luck_section(analysis: Analysis) -> Section | None:
-    """Return the section on what varies the scores, or ``None`` if that is not known."""
+    """Return the section on what makes scores vary, or ``None`` if that is not known."""
     summary = analysis.summary
     keys = [(method, category) for method in summary.methods for category in summary.categories]
     scatter = {(m, category): summary.scatter(category, m) for m, category in keys}
     if any(shares.training for shares in scatter.values()):
         sources = ["Searches", "Training"]
-        what = "of what searches find, of the training of one winner"
+        causes = "of what searches find, of the training of one winner"
     else:
         sources = ["Search and training"]
         trials = f" of {summary.budget} trials" if summary.evidence is Evidence.SUBSETS else ""
-        what = f"of what one search{trials} finds and one training makes of it"
+        causes = f"of what one search{trials} finds and one training makes of it"
     rows = []
     for key, shares in scatter.items():
         if shares.search is not None or shares.training is not None:
@@ -106,7 +107,7 @@ def luck_section(analysis: Analysis) -> Section | None:
             variances = [*known, None if classes is None else classes.deviation**2]
             rows.append((*key, *map(_deviation, variances)))
     caption = (
-        f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
+        f"Standard deviations of test {_METRIC}, in points: {causes}, and of the mean over other "
         "test classes."
     )
     header = ("Method", "Category", *sources, "Test classes")

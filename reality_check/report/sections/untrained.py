@@ -46,19 +46,19 @@ def untrained(summary: Summary) -> list[Untrained]:
     A method is better than a baseline if the uncorrected 95 % interval of their difference
     (Welch's, or the method's own for a baseline of one value) is above 0, or, without an interval,
     if its mean is higher. Methods with their own networks are left out, because baselines are of
-    the experiment's network; if no other methods are left, values are no baselines.
+    the experiment's network; if no methods are left, the list is empty.
     """
-    methods = {
+    estimates = {
         method: estimate
         for method, estimate in summary.estimates(CATEGORY).items()
         if not summary.results.settings_of(method).get("model")
     }
-    if not methods:
+    if not estimates:
         return []
     baselines = []
-    for name, of_metric in summary.baselines.items():
-        if values := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)]:
-            unbeaten = tuple(m for m, own in methods.items() if not _is_above(own, values))
+    for name, by_metric in summary.baselines.items():
+        if values := [value for value in by_metric.get(PRIMARY, ()) if math.isfinite(value)]:
+            unbeaten = tuple(m for m, e in estimates.items() if not _is_above(e, values))
             baselines.append(Untrained(name, fmean(values), len(values), unbeaten))
     return sorted(baselines, key=lambda baseline: -baseline.mean)
 
@@ -70,6 +70,7 @@ def not_above_untrained(summary: Summary) -> tuple[str, ...]:
 
 
 def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
+    """Whether a method is better than a baseline, as :func:`untrained` says."""
     if len(baseline) == 1:
         return (estimate.mean if estimate.low is None else estimate.low) > baseline[0]
     difference = estimate_difference(estimate, over_searches([[value] for value in baseline]))
@@ -117,7 +118,7 @@ def _score(baseline: Untrained) -> str:
 
 
 def _named(baseline: Untrained, summary: Summary) -> str:
-    methods = len(summary.methods)
-    if _MOST_NAMED < methods == len(baseline.unbeaten):
-        return f"all {methods} methods"
+    num_methods = len(summary.methods)
+    if _MOST_NAMED < num_methods == len(baseline.unbeaten):
+        return f"all {num_methods} methods"
     return listed(baseline.unbeaten)

@@ -161,7 +161,7 @@ def probability_text(improvement: Bounds | None) -> str:
 
 
 def of_leader(summary: Summary, category: str) -> list[Comparison]:
-    """Return the comparisons of the method with the highest mean."""
+    """Return the comparisons of the method with the highest mean with the others."""
     pairs = summary.comparisons(category)
     return [pair for pair in pairs if pair.better == pairs[0].better]
 
@@ -193,18 +193,15 @@ def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) 
 
     Args:
         comparison: comparison of the pair.
-        evidence: the values that intervals are computed over.
+        evidence: the values over which intervals are computed.
     """
     a, b = comparison.better, comparison.other
     relation = f"{a} is above {b}"
     if evidence is Evidence.SETTINGS:
         relation = f"{a} retrains above {b}"
         a, b = f"what was found for {a}", f"what was found for {b}"
-    tie, difference, repeats = (
-        f"{a} is not distinguishable from {b}",
-        comparison.difference,
-        _REPEATS[evidence],
-    )
+    tie = f"{a} is not distinguishable from {b}"
+    difference, repeats = comparison.difference, _REPEATS[evidence]
     gap = f"{points(difference.mean)} points {METRICS[PRIMARY]}"
     sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
     low, high = difference.low, difference.high
@@ -257,7 +254,7 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Return sentences on runs that diverged (means contain them as zeros) and on the others."""
+    """Return sentences on diverged runs, which count as 0 in means, and on the other runs."""
     sentences = []
     for method in summary.results.methods:
         runs = method.final if category == "complete" else method.reproductions
@@ -287,21 +284,23 @@ def correction_sentence(summary: Summary, category: str) -> str:
 
 def headline(summary: Summary) -> str:
     """Return the verdict of the experiment on MAP@R in one or two sentences."""
-    where = leaders(summary)
-    text = "; ".join(f"{leader} ({listed(categories)})" for leader, categories in where.items())
-    if not where:
+    categories_of = leaders(summary)
+    if not categories_of:
         return NO_RESULTS
+    text = "; ".join(
+        f"{leader} ({listed(categories)})" for leader, categories in categories_of.items()
+    )
     preliminary = "" if summary.results.finished else "Preliminary: "
     return " ".join([f"{preliminary}{text}.", *cautions(summary)])
 
 
 def leaders(summary: Summary) -> dict[str, list[str]]:
-    """Return texts on which method leads on MAP@R, each with the categories it applies to."""
-    where: dict[str, list[str]] = {}
+    """Return texts on which method leads on MAP@R, each with the categories where it leads."""
+    categories_of: dict[str, list[str]] = {}
     for category in summary.categories:
         if summary.samples(category, PRIMARY):
-            where.setdefault(_leader(summary, category), []).append(category)
-    return where
+            categories_of.setdefault(_leader(summary, category), []).append(category)
+    return categories_of
 
 
 def cautions(summary: Summary) -> list[str]:
