@@ -30,7 +30,7 @@ examples:
 exit status: 0 written or already there, 2 an input cannot be used
 """
 #: Side of the crops if neither the user nor the weights give one.
-_CROP = 224
+_DEFAULT_CROP = 224
 
 
 def add_parser(commands: Commands) -> None:
@@ -160,8 +160,8 @@ def _crop_size(model: Model, data: Any) -> int | None:
 
     if _is_own(model.trunk):
         shape = data.image_shape
-        return None if shape is not None and shape[0] == shape[1] else _CROP
-    return published_crop_size(model) or _CROP
+        return None if shape is not None and shape[0] == shape[1] else _DEFAULT_CROP
+    return published_crop_size(model) or _DEFAULT_CROP
 
 
 def _is_own(trunk: str) -> bool:

@@ -16,14 +16,14 @@ class Parser(argparse.ArgumentParser):
     """A parser whose error messages are one line that says what to write instead."""
 
     def error(self, message: str) -> NoReturn:
-        choice = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if choice:
-            option, given, valid = choice[1], choice[2], choice[3].replace("'", "").split(", ")
+        match = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if match:
+            option, word, choices = match[1], match[2], match[3].replace("'", "").split(", ")
             if option == "COMMAND":
-                message = f"there is no command {given!r}; commands: {', '.join(valid)}."
-                message += nearest(given, valid)
+                message = f"there is no command {word!r}; commands: {', '.join(choices)}."
+                message += nearest(word, choices)
             else:
-                message = f"argument {option}: must be {' or '.join(valid)}, got {given!r}"
+                message = f"argument {option}: must be {' or '.join(choices)}, got {word!r}"
         message = message.replace("the following arguments are required:", "missing:")
         if message == "missing: COMMAND":
             message += "; to start your own comparison: reality-check init"

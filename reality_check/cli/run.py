@@ -40,7 +40,7 @@ score so far. These lines are also in the logs of the workers.
 {STATUSES}
 """
 #: The first line of the output names at most this many methods.
-_MOST_NAMED = 8
+_MAX_NAMED = 8
 
 
 def add_parser(commands: Commands) -> None:
@@ -136,7 +136,7 @@ def run(options: argparse.Namespace) -> int:
     is_plain = not (options.quiet or options.json)
     if is_plain:
         names = [method.name for method in experiment.methods]
-        shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
+        shown = ", ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} methods"
         print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
         results = _run_with_progress(experiment, out_dir, options)

@@ -28,8 +28,8 @@ def print_summary(results: ExperimentResults) -> None:
         others = ["-"] * (len(categories) - 1)
         table.add_row(row.method, _cell(row.cells[0].interval), *others)
     print_table(table)
-    for leader, where in leaders(summary).items():
-        print(f"{leader} ({listed(where)}).")
+    for leader, leading_in in leaders(summary).items():
+        print(f"{leader} ({listed(leading_in)}).")
     if summary.evidence is Evidence.SETTINGS:
         print(SINGLE_SEARCH)
     if sentence := untrained_sentence(summary):

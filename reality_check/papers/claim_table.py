@@ -202,15 +202,15 @@ def criterion(claim: Claim) -> str:
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
     than, metrics = claim.than, listed([metric_of(metric).title for metric in claim.metrics])
-    where = f"{metrics} ({listed(claim.categories)})"
+    score = f"{metrics} ({listed(claim.categories)})"
     other = " ".join(filter(None, [than.metric and metric_of(than.metric).title, than.category]))
     if all(first == second for first, second in claim.pairs):
-        return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {relation} {other}"
+        return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {score} {relation} {other}"
     groups = [
         f"`{first}` {relation} {listed([f'`{second}`' for _, second in pairs])}"
         for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
     ]
-    return f"{'; '.join(groups)}: {where}{f', against {other}' if other else ''}"
+    return f"{'; '.join(groups)}: {score}{f', against {other}' if other else ''}"
 
 
 def _margin(claim: Claim) -> str:

@@ -30,7 +30,7 @@ _COMPARISON_KEYS = ("reference", "published")
 MOST_CUT_SHORT = 0.25
 
 #: Lists of more entries than the first number are abbreviated to the first few.
-_MOST_NAMED, _FIRST_NAMED = 8, 3
+_MAX_NAMED, _NUM_NAMED = 8, 3
 
 #: Keys without effect if another key has one of some values: that other key, and these values.
 _WITHOUT_EFFECT = {
@@ -386,8 +386,8 @@ def _value_text(value: Any) -> str:
         names = [
             v["name"] if isinstance(v, Mapping) and "name" in v else _value_text(v) for v in value
         ]
-        if len(names) > _MOST_NAMED:
-            return f"{', '.join(names[:_FIRST_NAMED])} and {len(names) - _FIRST_NAMED} more"
+        if len(names) > _MAX_NAMED:
+            return f"{', '.join(names[:_NUM_NAMED])} and {len(names) - _NUM_NAMED} more"
         return " and ".join(names)
     if isinstance(value, bool):
         return "yes" if value else "no"

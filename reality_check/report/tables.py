@@ -170,9 +170,7 @@ def comparison_tables(summary: Summary) -> list[ComparisonTable]:
 def other_tables(summary: Summary) -> list[ComparisonTable]:
     """Return the tables of metrics asked for in addition to the three; empty if there are none."""
     metrics = summary.final_metrics
-    if not metrics:
-        return []
-    return [comparison_table(summary, category, metrics) for category in summary.categories]
+    return [comparison_table(summary, name, metrics) for name in summary.categories if metrics]
 
 
 def csv_text(rows: Iterable[ResultRow]) -> str:

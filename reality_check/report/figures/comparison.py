@@ -25,9 +25,9 @@ from reality_check.report.summary import Summary
 from reality_check.statistics import Bounds, Comparison, Difference, Estimate
 
 #: Height in inches of a row (a name above its marks), and of all else in a panel's cell.
-_ROW, _AROUND = 0.36, 0.66
-_DOT: dict[str, Any] = {"markersize": 3.4, "alpha": 0.65, "markeredgewidth": 0}
-_MEAN: dict[str, Any] = {"markersize": 5.5, "markeredgewidth": 0}
+_ROW_HEIGHT, _MARGIN_HEIGHT = 0.36, 0.66
+_DOT_STYLE: dict[str, Any] = {"markersize": 3.4, "alpha": 0.65, "markeredgewidth": 0}
+_MEAN_STYLE: dict[str, Any] = {"markersize": 5.5, "markeredgewidth": 0}
 
 
 def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
@@ -55,14 +55,17 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     return figure
 
 
-def _rows_grid(rows: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a panel for each list of names, and a row for each name.
+def _rows_grid(panels: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a row for each name, and its panels.
 
-    ``label`` is the name of the horizontal axes.
+    Args:
+        panels: names of the rows of each panel.
+        label: label of the horizontal axes.
     """
-    num_rows = max(2, *map(len, rows.values()))
-    figure, grid = panel_grid(len(rows), 3, _AROUND + _ROW * num_rows, left=0.1)
-    for axes, names in zip(grid, rows.values(), strict=True):
+    num_rows = max(2, *map(len, panels.values()))
+    height = _MARGIN_HEIGHT + _ROW_HEIGHT * num_rows
+    figure, grid = panel_grid(len(panels), 3, height, left=0.1)
+    for axes, names in zip(grid, panels.values(), strict=True):
         axes.set_ylim(num_rows - 0.45, -0.6)
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
@@ -82,7 +85,7 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
     """Draw values as dots; every other dot is a little lower, since many are close."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
-    axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT)
+    axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT_STYLE)
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
@@ -91,7 +94,7 @@ def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=2.6)
-    axes.plot([100 * interval.mean], [row + 0.28], mark, color=colour, **_MEAN)
+    axes.plot([100 * interval.mean], [row + 0.28], mark, color=colour, **_MEAN_STYLE)
 
 
 def differences_figure(

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 #: Okabe and Ito's colours, distinct to colour-blind readers and on light and dark backgrounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 #: Markers of means; the next one is used when the colours are used up.
-_MARKS = "Ds^"
+_MARKERS = "Ds^"
 INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#e2e2e2"
@@ -50,7 +50,7 @@ _LOCK = threading.Lock()
 
 def row_style(row: int) -> tuple[str, str]:
     """Return the colour and marker of a row; no two of up to 18 rows share both."""
-    return COLOURS[row % len(COLOURS)], _MARKS[row // len(COLOURS) % len(_MARKS)]
+    return COLOURS[row % len(COLOURS)], _MARKERS[row // len(COLOURS) % len(_MARKERS)]
 
 
 @dataclass(frozen=True)

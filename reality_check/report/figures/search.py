@@ -30,18 +30,18 @@ from reality_check.report.summary import completed, winner
 from reality_check.results import MethodResults, TrialRecord
 
 Array = NDArray[np.float64]
-_WINNER: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidth": 0}
-_BEST_EPOCH: dict[str, Any] = {
+_WINNER_STYLE: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidth": 0}
+_BEST_EPOCH_STYLE: dict[str, Any] = {
     "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
 }  # fmt: skip
 #: Note on the first epochs of learning curves.
 UNTRAINED_EPOCHS = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 #: Line styles; the next one is used when the colours are used up.
-_LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
-_TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
+_LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1.5)))
+_TRIAL_STYLE: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
 _MAP_AT_R = metric_of(PRIMARY)
 #: Height of a panel's cell in inches.
-_HEIGHT = 1.65
+_CELL_HEIGHT = 1.65
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def budget_figure(
         axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     handles = []
     for index, (method, curve) in enumerate(curves.items()):
-        colour, line = COLOURS[index % len(COLOURS)], _LINES[index // len(COLOURS) % len(_LINES)]
+        colour = COLOURS[index % len(COLOURS)]
+        line = _LINE_STYLES[index // len(COLOURS) % len(_LINE_STYLES)]
         shown, low, high = curve.trials[: len(curve.low)], factor * curve.low, factor * curve.high
         axes.fill_between(shown, low, high, color=colour, alpha=0.10, linewidth=0)
         axes.plot(curve.trials, factor * curve.values, color=colour, linewidth=1.8, linestyle=line)
@@ -104,7 +105,7 @@ def method_figure(
     names = method.searched if best is not None else ()
     shown = [*runs, *([best] if best is not None else [])]
     folds = max((len(run.curves) for run in shown), default=0)
-    figure, grid = panel_grid(len(names) + folds, 4, _HEIGHT)
+    figure, grid = panel_grid(len(names) + folds, 4, _CELL_HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]
     for panels in (slices, curves):
         share_scale(panels, f"validation {metric.title}{' (%)' if metric.percent else ''}")
@@ -129,11 +130,12 @@ def _slice_panel(
     if name in method.logarithmic:
         _logarithmic(axes, [t.params[name] for t in (*sound, *diverged)])
     values = [factor * (t.value or 0.0) for t in sound]
-    axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL)
+    axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL_STYLE)
     if diverged:
         _crosses(axes, [_axis_value(t.params[name]) for t in diverged])
     if best is not None:
-        axes.plot([_axis_value(best.params[name])], [factor * (best.value or 0.0)], "D", **_WINNER)
+        position = _axis_value(best.params[name])
+        axes.plot([position], [factor * (best.value or 0.0)], "D", **_WINNER_STYLE)
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, is_winner: bool, factor: int) -> None:
@@ -147,7 +149,7 @@ def _curve(axes: Axes, run: TrialRecord, fold: int, is_winner: bool, factor: int
         axes.plot(*zip(*points, strict=True), **style)
         if trained := [point for point in points if point[0] > 0]:
             dot = max(trained, key=lambda point: point[1])
-            axes.plot(*dot, "o", **_BEST_EPOCH | {"color": style["color"]})
+            axes.plot(*dot, "o", **_BEST_EPOCH_STYLE | {"color": style["color"]})
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:

@@ -29,8 +29,8 @@ from reality_check.report.wording import NOTHING
 _LARGE_GALLERY = 120_000
 _WEBP = {"quality": 76, "method": 4}
 #: Pixels per point of a figure where there is room; a font of 7.5 points then has 12.5 pixels.
-_PIXELS = 1.67
-_SECONDS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
+_PIXELS_PER_POINT = 1.67
+_SECONDS_PER_UNIT = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 
 def report_html(title: str, sections: Sequence[Section]) -> str:
@@ -52,7 +52,7 @@ def sort_value(text: str) -> float | None:
     """
     if re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text):  # a duration
         parts = re.findall(r"([\d.]+) (d|h|min|s)", text)
-        return sum(float(count) * _SECONDS[unit] for count, unit in parts)
+        return sum(float(count) * _SECONDS_PER_UNIT[unit] for count, unit in parts)
     number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
     if number is None:
         return None
@@ -107,7 +107,7 @@ def _panels(figure: ReportFigure) -> Iterator[tuple[Markup, str]]:
     """Yield a figure's panels as SVG in the colours of the page, with their widths in pixels."""
     digest = hashlib.sha256(f"{figure.folder}{figure.stem}".encode()).hexdigest()
     for svg, points in inline_svg(figure.files["svg"], f"f{digest[:8]}-"):
-        yield Markup(svg), f"{_PIXELS * points:.0f}"
+        yield Markup(svg), f"{_PIXELS_PER_POINT * points:.0f}"
 
 
 def _picture(png: bytes) -> str:

@@ -62,7 +62,7 @@ _MISSING = {*"ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ", *map(chr, ran
 #: Tables with at least this many columns get smaller letters.
 _MANY_COLUMNS = 6
 
-_MARKS = r" Best means are bold; $\dagger$: "
+_MARKS_TEXT = r" Best means are bold; $\dagger$: "
 
 
 def escape(text: str) -> str:
@@ -157,7 +157,7 @@ def _pair_row(pair: Comparison) -> str:
 def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
     """Return a ``table*`` environment with a group of rows for each category."""
     italics = " In italics: not trained." if summary.baselines else ""
-    caption = escape(caption) + _MARKS + escape(f"{close_text(summary)}.{italics}")
+    caption = escape(caption) + _MARKS_TEXT + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
     extra = tables[0].columns[len(BUILT_IN) :] if tables else ()
     columns = len(titles) + 2 + len(extra)

@@ -23,7 +23,7 @@ _KNOWN_MODULES = ("pml_extensions", "pytorch_metric_learning", "reality_check")
 #: Part of ``references.yaml`` for each kind of class.
 _PARTS = {"loss": "losses", "miner": "miners", "distance": "distances"}
 #: Fewest methods with which p-values are corrected.
-_FEWEST_CORRECTED = 3
+_MIN_CORRECTED = 3
 
 
 def references_bib(results: ExperimentResults) -> str:
@@ -85,7 +85,7 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
     yield from _trunk_citations(models)
     yield from _protocol_citations(results)
     yield from _software_citations(config)
-    if len(results.methods) >= _FEWEST_CORRECTED:
+    if len(results.methods) >= _MIN_CORRECTED:
         yield "correction of the p-values for several pairs", _data()["statistics"]["correction"]
     if any(method.importance is not None for method in results.methods):
         yield "importance of hyper-parameters", _data()["statistics"]["importance"]

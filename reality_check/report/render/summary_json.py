@@ -28,7 +28,7 @@ VERSION = 3
 #: Suffixes of metrics measured in the geometry that a method does not use.
 _GEOMETRIES = ("_raw", "_normalized")
 #: Keys of values from the experiment's settings, which may be infinite.
-_AS_GIVEN = ("arguments", "miner", "params")
+_SETTINGS_KEYS = ("arguments", "miner", "params")
 
 
 def summary_json(data: Mapping[str, Any]) -> str:
@@ -191,7 +191,7 @@ def _plain(value: Any, from_settings: bool = False) -> Any:
     Numbers from the experiment's settings, which ``from_settings`` marks, are kept.
     """
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, from_settings or k in _AS_GIVEN) for k, v in value.items()}
+        return {str(k): _plain(v, from_settings or k in _SETTINGS_KEYS) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, from_settings) for item in value]
     if hasattr(value, "item"):  # a NumPy number

@@ -20,7 +20,7 @@ from reality_check.results import MethodResults
 from reality_check.statistics import expected_best, expected_best_band
 
 #: Fewest trials from which the gain of more trials is estimated.
-_FEWEST = 20
+_MIN_TRIALS = 20
 
 _FOOTNOTE = (
     "The trials are taken in a random order, while a sampler that learns puts its better ones "
@@ -36,14 +36,12 @@ class Budget:
     Attributes:
         method: name of the method.
         curve: expected best score of n trials, for n from 1 to all of them.
-        gain: expected gain by the second half of the trials.
         spread: standard deviation of a retraining's validation score; ``None`` for fewer than two
             retrainings.
     """
 
     method: str
     curve: NDArray[np.float64]
-    gain: float
     spread: float | None
 
     @property
@@ -56,6 +54,11 @@ class Budget:
         """Half of the trials, rounded up."""
         return math.ceil(self.trials / 2)
 
+    @property
+    def gain(self) -> float:
+        """Expected gain by the second half of the trials."""
+        return float(self.curve[-1] - self.curve[self.half - 1])
+
 
 def budgets(summary: Summary) -> list[Budget]:
     """Return the budget of each method with one search of twenty complete trials or more."""
@@ -64,10 +67,9 @@ def budgets(summary: Summary) -> list[Budget]:
     shown = []
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
-        if method.searched and len(searches) == 1 and len(values) >= _FEWEST:
+        if method.searched and len(searches) == 1 and len(values) >= _MIN_TRIALS:
             curve = expected_best(values)
-            gain = float(curve[-1] - curve[math.ceil(len(values) / 2) - 1])
-            shown.append(Budget(method.name, curve, gain, _spread(method)))
+            shown.append(Budget(method.name, curve, _spread(method)))
     return shown
 
 

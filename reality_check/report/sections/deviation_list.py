@@ -62,8 +62,7 @@ def _opening(summary: Summary) -> str:
 def _line(deviation: Deviation) -> tuple[str, ...]:
     """Return the topic and the sentence, without repeating a topic that starts the sentence."""
     topic, text = deviation.topic, deviation.text
-    starts_with_topic = text.startswith(f"{topic} ")
     opening, rest = f"{topic}:", f" {text}"
-    if starts_with_topic:
+    if text.startswith(f"{topic} "):
         opening, rest = topic, text[len(topic) :]
     return (Alarming(f"Serious – {opening}") if deviation.serious else Strong(opening)), rest

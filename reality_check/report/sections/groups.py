@@ -25,7 +25,7 @@ from reality_check.report.wording import NOTHING, counted, listed
 from reality_check.results import Folder
 
 #: Differing settings beyond this number are only counted.
-_MOST_KEYS = 40
+_MAX_KEYS = 40
 _SENTENCE = (
     "Same data set, split, network and protocol, so all methods are in one table. Methods that "
     "several folders have carry their folder in their name."
@@ -66,9 +66,9 @@ def differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTa
     header = ("Setting", *(f"Group {number}" for number in range(1, len(groups) + 1)))
     rows = [
         (key, *(_value_text(group.results.config, key) for group in groups))
-        for key in keys[:_MOST_KEYS]
+        for key in keys[:_MAX_KEYS]
     ]
-    more = len(keys) - _MOST_KEYS
+    more = len(keys) - _MAX_KEYS
     caption = "Settings that differ" + (f"; {more} more are left out." if more > 0 else ".")
     return PlainTable(caption, header, tuple(rows), words=header)
 

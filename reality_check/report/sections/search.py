@@ -16,7 +16,7 @@ from reality_check.report.wording import NOTHING, counted, listed, parameter, pe
 from reality_check.results import MethodResults
 
 #: Fewest trials from which the importance of parameters is reported.
-_FEWEST = 4
+_MIN_TRIALS = 4
 
 _FOOTNOTE = (
     "Functional ANOVA with a random forest, over the searched ranges; what parameters do only "
@@ -93,7 +93,7 @@ def _winner_row(method: MethodResults, metric: Metric) -> tuple[str, ...]:
 def parameters_section(summary: Summary) -> Section | None:
     """Return the section, or ``None`` before any searched method has four sound trials."""
     searched = [
-        m for m in summary.results.methods if m.searched and len(_sound_scores(m)) >= _FEWEST
+        m for m in summary.results.methods if m.searched and len(_sound_scores(m)) >= _MIN_TRIALS
     ]
     if not searched:
         return None

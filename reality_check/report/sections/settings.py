@@ -33,28 +33,28 @@ def reproduce_section(summary: Summary) -> Section:
     if not folders:
         storage = " storage=null" if config.get("storage") else ""
         name = config.get("name", "run")
-        where = "In the folder of this report, into a new one next to it:"
+        intro = "In the folder of this report, into a new one next to it:"
         commands = [f"reality-check run experiment.yaml{storage} --out ../{name}_again"]
-        kept = (
+        contents = (
             "experiment.yaml holds every setting and seed, and sources/, where there is one, the "
             "user's own code; nothing else of the folder is needed, and the data set (where it now "
             "lies elsewhere: dataset.path=...)"
         )
     elif len(folders) == 1:
-        where = "From the settings of the output folder:"
+        intro = "From the settings of the output folder:"
         commands = [_repeat_command(folders[0], "again")]
-        kept = "The experiment.yaml of the output folder holds every setting and seed"
+        contents = "The experiment.yaml of the output folder holds every setting and seed"
     else:
-        where = "Each folder from its own settings, then the report of all:"
+        intro = "Each folder from its own settings, then the report of all:"
         names = [f"again_{number}" for number in range(1, len(folders) + 1)]
         commands = list(map(_repeat_command, folders, names))
         commands.append(f"reality-check report {' '.join(names)} --out DIR")
-        kept = "The experiment.yaml of each folder holds its settings and seed"
+        contents = "The experiment.yaml of each folder holds its settings and seed"
     more = (
-        f"{kept}; results.csv holds every number at full precision; tables.tex and figures/ are "
-        "ready for a paper."
+        f"{contents}; results.csv holds every number at full precision; tables.tex and figures/ "
+        "are ready for a paper."
     )
-    return Section("again", "How to reproduce", (where, Code("\n".join(commands), "sh"), more))
+    return Section("again", "How to reproduce", (intro, Code("\n".join(commands), "sh"), more))
 
 
 def _repeat_command(folder: Folder, name: str) -> str:

@@ -79,7 +79,7 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
             f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "
             f"{common[-1]}."
         ]
-    # The largest number of trials with another leader than the most trials
+    # The largest number of trials with which another method leads
     last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
     return [
         f"With {last} trials or fewer, another method has the highest estimate than with "

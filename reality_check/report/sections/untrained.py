@@ -14,7 +14,7 @@ from reality_check.report.wording import listed, percent
 from reality_check.statistics import Estimate, estimate_difference, over_searches
 
 #: All methods together are named one by one only up to this number.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 #: The baseline of the networks from which the methods start.
 UNTRAINED_NETWORK = "untrained embedder"
@@ -119,6 +119,6 @@ def _score(baseline: Untrained) -> str:
 
 def _named(baseline: Untrained, summary: Summary) -> str:
     num_methods = len(summary.methods)
-    if _MOST_NAMED < num_methods == len(baseline.unbeaten):
+    if _MAX_NAMED < num_methods == len(baseline.unbeaten):
         return f"all {num_methods} methods"
     return listed(baseline.unbeaten)

@@ -25,7 +25,7 @@ from reality_check.report.wording import NOTHING, counted, listed, p_text, perce
 from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
 #: Number of pairs of a category that are put into sentences; the table has all pairs.
-_IN_WORDS = 3
+_MAX_SENTENCES = 3
 
 #: Keys of a pair in ``comparisons.csv`` and ``summary.json``. Differences are fractions; the ends
 #: of an interval have the suffixes ``_low`` and ``_high``.
@@ -88,7 +88,7 @@ def verdict_section(analysis: Analysis) -> Section:
         blocks.append(figure)
     for category in summary.categories:
         pairs = summary.comparisons(category)
-        sentences = [pair_sentence(pair, summary.evidence) for pair in pairs[:_IN_WORDS]]
+        sentences = [pair_sentence(pair, summary.evidence) for pair in pairs[:_MAX_SENTENCES]]
         blocks += [Heading(category), Bullets((*sentences, *_remarks(summary, category)))]
         if pairs:
             title = counted(len(pairs), "pair")
@@ -309,10 +309,12 @@ def cautions(summary: Summary) -> list[str]:
     deviations = (
         "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     )
-    sentences = [SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else ""]
-    warning = f"Read it with {deviations} below: {listed(serious)}." if serious else ""
-    sentences += [untrained_sentence(summary), warning]
-    return [sentence for sentence in sentences if sentence]
+    sentences = (
+        SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else "",
+        untrained_sentence(summary),
+        f"Read it with {deviations} below: {listed(serious)}." if serious else "",
+    )
+    return list(filter(None, sentences))
 
 
 def _leader(summary: Summary, category: str) -> str:
@@ -329,10 +331,10 @@ def _leader(summary: Summary, category: str) -> str:
             others = f"those of {others}" if len(rivals) > 1 else f"those found for {others}"
             return f"the settings found for {best} retrain above {others} on {METRICS[PRIMARY]}"
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
-    rivals_named = f"{len(close)} others" if len(close) > 3 else listed(close)
-    leading = f"{best} leads on {METRICS[PRIMARY]}"
+    others = f"{len(close)} others" if len(close) > 3 else listed(close)
     if summary.evidence is Evidence.SETTINGS:
-        leading = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
-        rivals_named = f"those of {rivals_named}"
-        return f"{leading}, but are not distinguishable from {rivals_named}"
-    return f"{leading}, but is not distinguishable from {rivals_named}"
+        return (
+            f"the settings found for {best} lead on {METRICS[PRIMARY]}, but are not "
+            f"distinguishable from those of {others}"
+        )
+    return f"{best} leads on {METRICS[PRIMARY]}, but is not distinguishable from {others}"

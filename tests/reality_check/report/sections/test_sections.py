@@ -142,7 +142,7 @@ def searched(name: str, values: list[float], again: list[float]) -> MethodResult
 
 @pytest.fixture
 def four_trials_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_FEWEST", 4)
+    monkeypatch.setattr(budget, "_MIN_TRIALS", 4)
 
 
 @pytest.mark.usefixtures("four_trials_will_do")
