@@ -60,6 +60,7 @@ class ProgressLines:
             self._print("", {"event": kind, **details})
 
     def _poll(self) -> None:
+        """Print what is new, or after a long silence what each worker is doing."""
         self._polled = time.monotonic()
         if self._watch is None or self._recorded is None:
             return

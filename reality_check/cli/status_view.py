@@ -63,6 +63,7 @@ def _running_tasks(state: dict[str, Any]) -> Table:
 
 
 def _task(entry: dict[str, Any]) -> str:
+    """Return in words what a worker is doing."""
     if entry["stage"] is None:
         return entry["doing"] or "starting"
     name = trial_name(entry["stage"], entry)
@@ -80,6 +81,7 @@ def _progress(entry: dict[str, Any]) -> str:
 
 
 def _process(entry: dict[str, Any]) -> str:
+    """Return host, process id and device of a worker."""
     if entry["host"] is None:
         return ""
     device = f", {entry['device']}" if entry["device"] else ""
@@ -87,6 +89,7 @@ def _process(entry: dict[str, Any]) -> str:
 
 
 def _sentences(state: dict[str, Any]) -> list[str]:
+    """Return lines on lost workers, divergence, failures, hours and the time left."""
     lines = []
     for stage in state["stages"]:
         name = f"{stage['method']}, {stage_name(stage['stage'], stage['search'])}"

@@ -262,6 +262,7 @@ class _Comparison:
         return times_to_detect(self.difference, gap, tests)
 
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
+        """Return the verdict by the table in the docstring of this module."""
         if self.difference is None or p is None:
             return "undecided"
         if all(side.measured.method in self._not_better for side in self._sides):

@@ -166,17 +166,17 @@ def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
         squares = math.fsum((row.n - 1) * row.networks * (row.sd or 0) ** 2 for row in printed)
         return Spread(squares / degrees, degrees, "printed in the table")
     metric = table.rows[0].metric
-    known = published_sds("P@1" if metric == "R@1" else metric)
-    if not known:
+    sds_by_reader = published_sds("P@1" if metric == "R@1" else metric)
+    if not sds_by_reader:
         raise UsageError(
             f"{table.source} prints no sd, and none is known of {table.rows[0].metric}; give that "
             "of a retraining in points with --seed-sd."
         )
-    reader = table.reader if table.reader in known else next(iter(known))
-    source = f"of {len(known[reader])} losses in the Reality Check on {reader}"
+    reader = table.reader if table.reader in sds_by_reader else next(iter(sds_by_reader))
+    source = f"of {len(sds_by_reader[reader])} losses in the Reality Check on {reader}"
     if reader != table.reader:
         source += ", since none is known of this data set"
-    return pooled([4 * sd**2 for sd in known[reader]], source)
+    return pooled([4 * sd**2 for sd in sds_by_reader[reader]], source)
 
 
 def judge_gains(table: PrintedTable, noise: Noise, proposed: str | None = None) -> list[Gain]:

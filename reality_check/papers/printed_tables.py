@@ -229,7 +229,7 @@ def read_csv(path: Path) -> PrintedTable:
         )
     if not lines:
         raise UsageError(f"{path} has a header, but no rows; write one for each method.")
-    rows = tuple(_row(cells, where) for where, cells in lines)
+    rows = tuple(_row(cells, place) for place, cells in lines)
     for (method, metric), count in Counter((row.method, row.metric) for row in rows).items():
         if count > 1:
             raise UsageError(f"{path} has two rows of {method} and {metric}; leave one.")
@@ -244,6 +244,7 @@ def read_csv(path: Path) -> PrintedTable:
 
 
 def _row(cells: dict[str, Any], place: str) -> TableRow:
+    """Return a row of a CSV; ``place`` names the row in messages."""
     if None in cells:
         raise UsageError(
             f"{place} has more cells than the header; numbers have points, not commas, and a name "

@@ -43,12 +43,12 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
             f"{experiment.name} repeats {paper.source}, and its report shows those figures "
             "already; leave out --compare published."
         )
-    known = [f"{table.reader} ({', '.join(table.printed.results)})" for table in tables]
+    available = [f"{table.reader} ({', '.join(table.printed.results)})" for table in tables]
     raise UsageError(
         f"no published table can be compared with {experiment.name}, which has the data set "
         f"{experiment.dataset.name} (reader {experiment.dataset.reader}) and the categories "
         f"{', '.join(experiment.protocol.categories)}. There are tables of "
-        f"{', '.join(dict.fromkeys(known))}."
+        f"{', '.join(dict.fromkeys(available))}."
     )
 
 

@@ -109,8 +109,8 @@ def read_pack(path: Path) -> Pack:
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UsageError(f"{path} has records that cannot be read ({reason}).") from None
-    kept = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *_PAGES)}
-    return Pack(str(path), experiment, studies, steps, kept, archive.checksum)
+    files = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *_PAGES)}
+    return Pack(str(path), experiment, studies, steps, files, archive.checksum)
 
 
 def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
@@ -147,14 +147,15 @@ def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment
     ]
     actual_hash = _hash(recorded)
     if changed or recorded_hash != actual_hash:
-        what = f"in which {changed[0]} is another" if changed else f"whose hash is {actual_hash}"
+        problem = f"in which {changed[0]} is another" if changed else f"whose hash is {actual_hash}"
         raise UsageError(
-            f"{path} says that its protocol hash is {recorded_hash}, but has a protocol {what}; it "
-            "was changed: fetch it again, or pack its output folder again."
+            f"{path} says that its protocol hash is {recorded_hash}, but has a protocol {problem}; "
+            "it was changed: fetch it again, or pack its output folder again."
         )
 
 
 def _read_folder(path: Path) -> Pack:
+    """Return the content of a finished output folder."""
     recorded = read_recorded(path)
     if not recorded.is_complete():
         raise UsageError(
@@ -231,6 +232,7 @@ def not_default(experiment: Experiment) -> dict[str, Any]:
 
 
 def _hash(settings: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits that identify the settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 

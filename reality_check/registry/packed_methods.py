@@ -40,6 +40,7 @@ def packs_of(experiment: Experiment) -> list[Pack]:
 
 
 def _checked_pack(experiment: Experiment, file: Path, checksum: str, names: Sequence[str]) -> Pack:
+    """Return a pack reduced to some methods, which must be as in the experiment."""
     pack = read_pack(file)
     if pack.checksum != checksum:
         raise UsageError(
@@ -101,6 +102,7 @@ def check_packed(
 
 
 def _without_own_metrics(experiment: Experiment) -> Experiment:
+    """Return the experiment without user-defined metrics."""
     protocol = experiment.protocol
     metrics = [name for name in protocol.final_metrics if not metric_of(name).is_own]
     protocol = protocol.model_copy(update={"final_metrics": metrics})

@@ -95,10 +95,12 @@ class Analysis:
             rows = self.summary.rows[category, PRIMARY, method]
             runs = [row.reproduction for row in rows]
             loaded = {run: queries.load(method, category, run) for run in runs}
-            kept = {run: scores[metric_row] for run, scores in loaded.items() if scores is not None}
-            if len(kept) == len(runs):
+            scores_by_run = {
+                run: scores[metric_row] for run, scores in loaded.items() if scores is not None
+            }
+            if len(scores_by_run) == len(runs):
                 shares = self.summary.shares(category, method)
-                means[method, category] = sum(shares[run] * kept[run] for run in runs)
+                means[method, category] = sum(shares[run] * scores_by_run[run] for run in runs)
         return means
 
     @cached_property

@@ -109,21 +109,21 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
     if len(sources) == 1:
         return dataclasses.replace(sources[0].results, folders=folders)
     members = _members(sources)
-    parts = [_renamed(member) for member in members]
-    first, name = parts[0], " + ".join(dict.fromkeys(part.name for part in parts))
+    renamed = [_renamed(member) for member in members]
+    first, name = renamed[0], " + ".join(dict.fromkeys(results.name for results in renamed))
     return dataclasses.replace(
         first,
         name=name,
-        finished=all(part.finished for part in parts),
-        methods=_methods(parts),
-        rows=tuple(row for part in parts for row in part.rows),
+        finished=all(results.finished for results in renamed),
+        methods=_methods(renamed),
+        rows=tuple(row for results in renamed for row in results.rows),
         baselines=_baselines(sources),
         deviations=_deviations(sources),
         facts=_facts(members),
-        config=_config(parts, name),
+        config=_config(renamed, name),
         queries=_queries(members),
-        costs=tuple(cost for part in parts for cost in part.costs),
-        versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
+        costs=tuple(cost for results in renamed for cost in results.costs),
+        versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in renamed)},
         folders=folders,
     )
 
@@ -141,6 +141,7 @@ def pooled(sources: Sequence[Source]) -> set[str]:
 
 
 def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
+    """Whether a method's searches in several folders differ only in the seed."""
     seeds = {result.config.get("seed") for result in results}
     protocol = results[0].config.get("protocol") or {}
     if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
@@ -235,6 +236,7 @@ def _renamed(member: _Member) -> ExperimentResults:
 
 
 def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
+    """Return a method of a folder under its name and numbers in the combined results."""
     name, first_search = member.names[method.name], member.first_search[method.name]
 
     def renumbered(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
@@ -348,11 +350,11 @@ def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
 
 def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
     """Return facts shared by all folders once, and other facts for each folder."""
-    known = [(m.source.label, dict(m.source.results.facts)) for m in members]
+    folders = [(m.source.label, dict(m.source.results.facts)) for m in members]
     lines = []
-    for key in dict.fromkeys(key for _, facts in known for key in facts):
-        values = [(label, facts[key]) for label, facts in known if key in facts]
-        if len(values) == len(known) and len({value for _, value in values}) == 1:
+    for key in dict.fromkeys(key for _, facts in folders for key in facts):
+        values = [(label, facts[key]) for label, facts in folders if key in facts]
+        if len(values) == len(folders) and len({value for _, value in values}) == 1:
             lines.append((key, values[0][1]))
         else:
             lines += [(f"{key} ({label})", value) for label, value in values]

@@ -110,6 +110,7 @@ def _missing_work(
 
 
 def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Deviation]:
+    """Yield deviations on trials and runs that diverged."""
     for method in methods:
         trials = [trial for trial in method.search if trial.diverged]
         runs = [t for t in (*method.reproductions, *method.final) if t.diverged]
@@ -176,6 +177,7 @@ def is_serious(count: int, trainings: int) -> bool:
 
 
 def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    """Yield a deviation on trainings that were cut short, see :func:`cut_short`."""
     texts, serious = [], False
     for method in methods:
         count, trainings = cut_short(method)
@@ -304,13 +306,13 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
 def _relevant_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that affect the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
-    kept = {key: plain[key] for key in ("dataset", "model", "methods")}
-    kept["dataset"] = {
+    settings = {key: plain[key] for key in ("dataset", "model", "methods")}
+    settings["dataset"] = {
         key: value
-        for key, value in kept["dataset"].items()
+        for key, value in settings["dataset"].items()
         if key != "name" and not is_result_neutral(f"dataset.{key}")
     }
-    return {**kept, **_rules(experiment.protocol)}
+    return {**settings, **_rules(experiment.protocol)}
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
@@ -324,10 +326,10 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
     images = experiment.dataset.plain(include=set(published.images))
     if "resize" in images:
         pairs.append(("images", published.images, images))
-    for topic, expected, given in pairs:
+    for topic, expected, actual in pairs:
         texts = [
-            f"{key} {_text_at(given, key)} ({reference.name}: {_text_at(expected, key)})"
-            for key in differing_keys(expected, given)
+            f"{key} {_text_at(actual, key)} ({reference.name}: {_text_at(expected, key)})"
+            for key in differing_keys(expected, actual)
         ]
         if texts:
             yield Deviation(topic, f"{', '.join(texts)}.")
@@ -344,8 +346,8 @@ def _differences(
         if value_at(ours, other) in values or is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
-        given, expected = _text_at(ours, key), _text_at(theirs, key)
-        parts.setdefault(part, []).append(f"{name} {given} ({reference}: {expected})")
+        actual, expected = _text_at(ours, key), _text_at(theirs, key)
+        parts.setdefault(part, []).append(f"{name} {actual} ({reference}: {expected})")
     for part, texts in parts.items():
         yield Deviation(part, f"{', '.join(texts)}.")
 
@@ -375,6 +377,7 @@ def _text_at(data: Any, dotted: str) -> str:
 
 
 def _value_text(value: Any) -> str:
+    """Return a setting in words; long lists are abbreviated."""
     if isinstance(value, Mapping) and {"low", "high"} <= set(value):
         scale = ", log" if value.get("log") else ""
         return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"

@@ -43,10 +43,10 @@ def mean_scatter(summary: Summary) -> Shares | None:
     """Return the mean variances in the first category; ``None`` if no method has both variances."""
     methods = [method for method in summary.methods if method not in summary.controls]
     variances = [summary.scatter(summary.categories[0], m) for m in methods]
-    known = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
-    if not known:
+    pairs = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
+    if not pairs:
         return None
-    search, training = (fmean(part or 0.0 for part in parts) for parts in zip(*known, strict=True))
+    search, training = (fmean(v or 0.0 for v in column) for column in zip(*pairs, strict=True))
     return Shares(search, training)
 
 
@@ -93,5 +93,5 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
 
 def scatter_text(shares: Shares) -> str:
     """Return the standard deviations of searches and trainings in words, in points."""
-    sds = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
+    sds = [f"{100 * math.sqrt(v):.1f}" for v in (shares.search, shares.training) if v]
     return f"by {' and '.join(sds) or '0.0'} points"

@@ -163,12 +163,12 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
     order = np.argsort(validation, axis=-1, kind="stable")
     ranked = np.take_along_axis(validation, order, -1)
     scores = np.take_along_axis(tests, order, -1)
-    known = ~np.isnan(scores)
+    retrained = ~np.isnan(scores)
     ties = _Ties(ranked)
     weights = subset_weights(trials, budget)
     without = subset_weights(trials - 1, budget) if budget < trials else np.full(trials - 1, np.nan)
     # Weighted sums of the retrained trials' scores, and of their weights, which normalize them.
-    sums = [ties.expected(np.where(known, s, 0.0), weights, without) for s in (scores, 1.0)]
+    sums = [ties.expected(np.where(retrained, s, 0.0), weights, without) for s in (scores, 1.0)]
     with np.errstate(invalid="ignore", divide="ignore"):
         estimate, ranked_deleted = (a / b for a, b in zip(*sums, strict=True))
     deleted = np.empty_like(ranked_deleted)

@@ -82,6 +82,7 @@ def _values(
 
 
 def _fold_folders(out_dir: Path, study: StudyState, index: int) -> Iterator[Path]:
+    """Yield the folders of a trial's folds; baselines have none."""
     fold = 0
     trial = (out_dir, study.method, study.stage, index)
     while study.method and (folder := fold_folder(*trial, fold, study.search)).is_dir():

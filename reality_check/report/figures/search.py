@@ -153,6 +153,7 @@ def _curve(axes: Axes, run: TrialRecord, fold: int, is_winner: bool, factor: int
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
+    """Make the horizontal axis logarithmic, with ticks that suit the values."""
     axes.set_xscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
     ratio = max(values) / min(values)

@@ -91,6 +91,7 @@ def _read(name: str) -> str:
 
 
 def _blocks(blocks: Iterable[Block]) -> Markup:
+    """Return blocks as HTML, each by the macro that has the name of its class."""
     macros = _templates().get_template("blocks.html.j2").module
     return Markup().join(
         getattr(macros, "str" if isinstance(block, str) else type(block).__name__)(block)

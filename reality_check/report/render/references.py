@@ -102,8 +102,8 @@ def _method_citations(
         classes += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
     for cls, kind in classes:
         module, _, class_name = cls.rpartition(".")
-        known = not module or module.partition(".")[0] in _KNOWN_MODULES
-        keys = _data()[_PARTS[kind]].get(class_name) if known else None
+        is_known = not module or module.partition(".")[0] in _KNOWN_MODULES
+        keys = _data()[_PARTS[kind]].get(class_name) if is_known else None
         if keys is None and kind == "distance":
             continue  # distances rarely have a paper
         yield f"{kind} of {name}" if keys is not None else f"{kind} of {name}: {cls}", keys
@@ -142,6 +142,6 @@ def _software_citations(config: Mapping[str, Any]) -> Iterator[tuple[str, list[s
     searched = value_at(config, "protocol.selects_on", "validation") == "validation"
     if sampler in data["samplers"] and searched:
         yield f"search with the sampler {sampler}", data["samplers"][sampler]
-    asked = value_at(config, "protocol.final_metrics") or []
-    if any(metric_of(name).needs_faiss for name in asked):
+    metrics = value_at(config, "protocol.final_metrics") or []
+    if any(metric_of(name).needs_faiss for name in metrics):
         yield "software faiss: clusters and binary codes", data["faiss"]

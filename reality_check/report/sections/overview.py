@@ -86,7 +86,7 @@ def _verdict(summary: Summary) -> Verdict:
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:
     """Return what was compared and how, as (name, text) pairs for the top of the page."""
     results = summary.results
-    known = dict(results.facts)
+    facts = dict(results.facts)
     num_complete = {
         method.name: {stage: summary.progress(method, stage).done for stage in STAGES}
         for method in results.methods
@@ -96,8 +96,8 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
         num_complete[method.name][Stage.SEARCH] for method in results.methods if method.searched
     ]
     lines = [
-        ("Data set", known.get("Data set", "")),
-        ("Classes", known.get("Classes", "")),
+        ("Data set", facts.get("Data set", "")),
+        ("Classes", facts.get("Classes", "")),
         ("Protocol", f"{results.protocol}, measured against {results.reference}"),
         ("Methods", str(len(summary.methods))),
         ("Output folders", str(len(results.folders)) if len(results.folders) > 1 else ""),
