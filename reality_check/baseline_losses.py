@@ -359,7 +359,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
 class UniformByWidth:
     """Initialises proxies (C, D) uniformly in +-1/sqrt(D), like torch's linear layer.
 
-    Only the direction of a normalised proxy matters, but its length divides its gradient. The
+    Only the direction of a normalised proxy matters, but the length divides the gradient. The
     authors of "Classification is a Strong Baseline for Deep Metric Learning" initialise this way.
     """
 

@@ -126,7 +126,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expand_dataset(data: str) -> dict[str, Any]:
-    """Return the settings of a data set; a folder without settings of its own gets ``size``."""
+    """Return the settings of a data set; a plain folder of images gets a ``size``."""
     from reality_check.config.named import dataset_of_path, expand
 
     dataset: dict[str, Any] = expand(data, "dataset", "datasets", None)

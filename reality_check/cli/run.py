@@ -154,8 +154,8 @@ def run(options: argparse.Namespace) -> int:
         return FAILED
     if is_plain:
         print_summary(results)
-        took = duration(time.monotonic() - started)
-        print(f"Done in {took}. Report: {out_dir / 'report.html'}")
+        elapsed = duration(time.monotonic() - started)
+        print(f"Done in {elapsed}. Report: {out_dir / 'report.html'}")
     return DONE
 
 

@@ -116,17 +116,16 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
             of vectors does not exist; in each case nothing is written.
     """
     _check_name(file)
+    kind, parts = "images", {"subject": IMAGES, "samples": SAMPLES, "baseline": BASELINE}
     if features is not None:
         _check_features(features)
-    folder, loss = file.parent, file.parent / f"{MODULE}.py"
-    schema = folder / SCHEMA
-    parts = {"subject": IMAGES, "samples": SAMPLES, "baseline": BASELINE}
-    if features is not None:
         subject = FEATURES.format(features=json.dumps(features))
         parts = {"subject": subject, "samples": FEW_SAMPLES, "baseline": FEW_BASELINE}
+        kind = "features"
+    folder, loss = file.parent, file.parent / f"{MODULE}.py"
+    schema = folder / SCHEMA
     names = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
     texts = {file: YAML.format(**names, **parts)}
-    kind = "images" if features is None else "features"
     messages = [f"wrote {file}: what is compared, on which {kind}, with which budget"]
     if loss.exists():
         messages.append(f"left {loss} as it is; the YAML names its {CLASS}")

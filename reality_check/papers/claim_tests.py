@@ -66,7 +66,7 @@ class Finding:
 
     Attributes:
         first: the side that the claim says is higher.
-        second: the side it is compared with.
+        second: the side with which ``first`` is compared.
         difference: first minus second, in the unit of the metric (mostly a fraction), with the
             uncorrected 95 % interval; ``None`` if a side has no results, or every run diverged.
         p: two-sided p-value of the claim's test (see the table above) after Holm's correction;
@@ -197,7 +197,7 @@ class _Comparison:
         return ""
 
     def _shifted(self, shift: float) -> Difference:
-        """Return the difference plus ``shift``; it tests the difference against ``-shift``."""
+        """Return the difference plus ``shift``; its test is of "the difference is ``-shift``"."""
         if self._paired:
             rows = [
                 dataclasses.replace(row, value=row.value - self.second.rows[run].value)

@@ -45,7 +45,7 @@ class Spread:
 
     Attributes:
         variance: the estimate.
-        degrees: its degrees of freedom, as of a scaled chi-square variable.
+        degrees: degrees of freedom of the estimate, taken as a scaled chi-square variable.
         source: a phrase that says where the estimate comes from.
     """
 
@@ -93,7 +93,7 @@ class Gain:
 
     Attributes:
         first: the row that is claimed to be better, or has the higher mean.
-        second: the row it is compared with.
+        second: the row with which ``first`` is compared.
         difference: difference of the printed means, in points.
         seeds: half-width of the interval by the noise of retraining alone.
         all: half-width by all noise, including what selection may add.

@@ -35,9 +35,9 @@ class ShippedTable:
     """A table of test results from ``configs/published/`` or ``configs/papers/``.
 
     Attributes:
-        reader: reader of its data set, e.g. ``cub200``.
-        protocol: name of the shipped protocol that produced it.
-        printed: its numbers.
+        reader: reader of the data set, e.g. ``cub200``.
+        protocol: name of the shipped protocol that produced the numbers.
+        printed: the numbers of the table.
     """
 
     reader: str
@@ -112,7 +112,7 @@ class PrintedTable:
 
     Attributes:
         source: paper and item, or path of the file.
-        reader: reader of its data set, e.g. ``cub200``; empty if unknown.
+        reader: reader of the data set, e.g. ``cub200``; empty if unknown.
         rows: the rows as printed.
     """
 

@@ -47,7 +47,7 @@ _FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that define what is compared, not how it is measured.
 _OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
-#: Temporary folders of opened packs; results read scores of queries from them when needed.
+#: Temporary folders of opened packs, from which results read scores of queries when needed.
 _UNPACKED = contextlib.ExitStack()
 atexit.register(_UNPACKED.close)
 

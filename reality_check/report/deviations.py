@@ -54,7 +54,7 @@ def find_deviations(
 
     Args:
         experiment: the experiment as it was run.
-        methods: its recorded results.
+        methods: the recorded results of its methods.
         finished: whether all stages are complete.
         parallel: methods whose search trials overlapped in time.
         steps: steps in which the experiment was extended.

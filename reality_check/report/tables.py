@@ -45,7 +45,7 @@ class Cell:
     Attributes:
         interval: the estimate; ``None`` without results.
         best: whether the mean is the best of its column, which must have at least two.
-        close: whether it is not the best mean, but not distinguishable from the best.
+        close: whether the mean is not the best, but not distinguishable from the best.
         fraction: whether the numbers are fractions, which are printed in percent.
     """
 
@@ -74,7 +74,7 @@ class TableRow:
         method: name of the method or baseline.
         cells: one cell for each metric.
         n: number of values, e.g. ``"10"`` or ``"3 of 10"``.
-        trained: whether it is a method; otherwise it is a baseline.
+        trained: whether the row is of a method rather than a baseline.
         columns: the cells of :attr:`ComparisonTable.columns`.
     """
 

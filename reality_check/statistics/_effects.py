@@ -21,9 +21,9 @@ def probability_of_improvement(
     The estimate is the share of all pairs of runs in which the first is higher; a tie counts as
     half (Mann and Whitney's U over n₁n₂). The interval is Newcombe's (2006, "Confidence intervals
     for an effect size measure based on the Mann-Whitney statistic", part 2, method 5): its ends are
-    the p from which the estimate is one normal quantile away, with the variance of Hanley and
-    McNeil in which both sizes are replaced by their mean. Unlike a bootstrap interval, it has a
-    width even if the samples do not overlap.
+    the probabilities that are one normal quantile from the estimate, by the variance of Hanley and
+    McNeil with both sizes replaced by their mean. Unlike a bootstrap interval, this one has a width
+    even if the samples do not overlap.
 
     Args:
         first: values of one method, one per reproduction.

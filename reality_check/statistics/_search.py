@@ -20,7 +20,7 @@ _DRAWS = 2000
 def expected_best(values: Sequence[float]) -> Array:
     """Return the expected best score of n trials, for n from 1 to N.
 
-    The estimate draws n of the N values without replacement, so it is the unbiased one of Tang et
+    The estimate draws n of the N values without replacement: it is the unbiased estimate of Tang et
     al. (2020), "Showing your work doesn't always work", with the weights of :func:`subset_weights`.
     Trials are assumed to be independent draws from one distribution. A sampler that learns puts
     its better trials last, so the curve is that of the same trials in random order.

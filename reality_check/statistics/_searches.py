@@ -69,8 +69,8 @@ def skew_allowance(trials: int) -> float:
     """Return the factor that widens the t-interval over searches of ``trials`` trials each.
 
     Searches have bad luck more often than good luck, short ones even more so: on banks of real
-    trials, 90 to 96 % of plain t-intervals contained the truth. The factor 1 + 1 / N makes it 93 to
-    97 %, by calibration rather than by a theorem; see docs/calibration.md.
+    trials, 90 to 96 % of plain t-intervals contained the truth. The factor 1 + 1 / N makes this 93
+    to 97 %, by calibration rather than by a theorem; see docs/calibration.md.
     """
     return 1 + 1 / trials
 
@@ -92,9 +92,9 @@ def allow_for_skew(estimate: Estimate, trials: int) -> Estimate:
 def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
     """Return the variance between searches, and the variance between trainings of one winner.
 
-    The variance between trainings, ``s²(within)``, is pooled over searches. It adds
-    ``s²(within) / R`` to the variance of means over R trainings, which is subtracted from it
-    (averaged over searches if R differs). A negative result is replaced by 0.
+    The variance between trainings, ``s²(within)``, is pooled over searches. The variance between
+    searches is that of means over R trainings, minus ``s²(within) / R`` (averaged over searches if
+    R differs). A negative result is replaced by 0.
 
     Args:
         runs: for each search, the values of the reproductions of its winner, at least one.
@@ -186,10 +186,10 @@ def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs:
 
     Args:
         error: standard error of one method's estimate (:func:`planned_error`).
-        degrees: its degrees of freedom, K - 1 for K searches.
+        degrees: degrees of freedom of that estimate, K - 1 for K searches.
         power: probability of finding the difference.
-        pairs: number of pairs tested together; Holm's first, strictest step divides the level by
-            it.
+        pairs: number of pairs tested together, by which Holm's first, strictest step divides the
+            level.
 
     Returns:
         The difference; infinite for fewer than three searches, whose differences are not tested.

@@ -29,9 +29,11 @@ class MLflowTracker:
             self._experiment = existing.experiment_id
 
     def log(self, trial: TrackedTrial) -> None:
-        """Create a run for the trial and end it."""
+        """Create a run for the trial and end it; an earlier run of the trial is deleted."""
         run_name = f"{trial.method}, {trial.name}"
-        self._delete_runs(run_name)
+        query = f"attributes.run_name = '{run_name}'"
+        for earlier in self._client.search_runs([self._experiment], query):
+            self._client.delete_run(earlier.info.run_id)
         now = int(1000 * time.time())
         run = self._client.create_run(
             self._experiment, start_time=now - int(1000 * trial.seconds), run_name=run_name
@@ -39,14 +41,12 @@ class MLflowTracker:
         run_id = run.info.run_id
         metrics = [Metric(_valid_name(name), value, now, 0) for name, value in trial.values.items()]
         for fold, curve in enumerate(trial.curves, 1):
-            metrics += [
-                Metric(
-                    _valid_name(f"fold {fold}/{_curve_name(name)}"), value, now, int(row["epoch"])
-                )
-                for row in curve
-                for name, value in row.items()
-                if name != "epoch"
-            ]
+            for row in curve:
+                for name, value in row.items():
+                    group = f"fold {fold}/" if name == "loss" else f"fold {fold}/validation "
+                    if name != "epoch":
+                        epoch = int(row["epoch"])
+                        metrics.append(Metric(_valid_name(group + name), value, now, epoch))
         params = [Param(name, str(value)) for name, value in trial.params.items()]
         tags = {"method": trial.method, "stage": trial.stage, "diverged": trial.diverged}
         run_tags = [RunTag(name, text) for name, text in tags.items() if text is not None]
@@ -58,16 +58,7 @@ class MLflowTracker:
     def close(self) -> None:
         """Do nothing, since all trials have been sent."""
 
-    def _delete_runs(self, name: str) -> None:
-        """Delete the runs of a trial that has been repeated."""
-        query = f"attributes.run_name = '{name}'"
-        for run in self._client.search_runs([self._experiment], query):
-            self._client.delete_run(run.info.run_id)
-
-
-def _curve_name(name: str) -> str:
-    return name if name == "loss" else f"validation {name}"
-
 
 def _valid_name(name: str) -> str:
+    """Return a name without the characters that MLflow refuses."""
     return name.replace("@", " at ").replace("(", "").replace(")", "")

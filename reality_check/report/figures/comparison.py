@@ -45,7 +45,9 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
         for row, method in enumerate(methods):
             if method in samples:
                 values = [100 * value for value in samples[method] if math.isfinite(value)]
-                _dots(axes, row, values)
+                # Every other dot is a little lower, since many are close.
+                heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
+                axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT_STYLE)
                 if math.isfinite(estimates[method].mean):
                     _interval(axes, row, estimates[method])
             elif samples:
@@ -80,12 +82,6 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
         0, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK,
         parse_math=False, **style,
     )  # fmt: skip
-
-
-def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
-    """Draw values as dots; every other dot is a little lower, since many are close."""
-    heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
-    axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT_STYLE)
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:

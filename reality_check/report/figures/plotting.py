@@ -208,7 +208,7 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
 
     Args:
         svg: SVG file of a figure of :func:`panel_grid`, from :func:`render`.
-        prefix: prefix of ids, which keeps them distinct from those of other figures on the page.
+        prefix: prefix of ids, so that the figures of a page share no id.
     """
     text = svg.decode("utf-8")
     # matplotlib's comments, which repeat the texts, are left out.

@@ -54,12 +54,6 @@ class BudgetCurve:
     high: Array
 
 
-def _crosses(axes: Axes, positions: list[Any]) -> None:
-    """Mark diverged trials on the bottom edge."""
-    edge = axes.get_xaxis_transform()
-    axes.plot(positions, [0.0] * len(positions), "x", color=INK, transform=edge, clip_on=False)
-
-
 def budget_figure(
     curves: Mapping[str, BudgetCurve],
     metric: str,
@@ -131,8 +125,9 @@ def _slice_panel(
         _logarithmic(axes, [t.params[name] for t in (*sound, *diverged)])
     values = [factor * (t.value or 0.0) for t in sound]
     axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL_STYLE)
-    if diverged:
-        _crosses(axes, [_axis_value(t.params[name]) for t in diverged])
+    if diverged:  # crosses on the bottom edge
+        edge, crosses = axes.get_xaxis_transform(), [_axis_value(t.params[name]) for t in diverged]
+        axes.plot(crosses, [0.0] * len(crosses), "x", color=INK, transform=edge, clip_on=False)
     if best is not None:
         position = _axis_value(best.params[name])
         axes.plot([position], [factor * (best.value or 0.0)], "D", **_WINNER_STYLE)

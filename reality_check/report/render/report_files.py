@@ -33,7 +33,7 @@ _GROUP = re.compile(r"group_[1-9][0-9]*")
 
 
 def remove_report(folder: Path) -> None:
-    """Delete the report in a folder, and its subfolders that are empty then.
+    """Delete the report in a folder, and the subfolders that this leaves empty.
 
     Nothing is deleted from an output folder: its report has only one form, and its other files are
     records and files of the user.

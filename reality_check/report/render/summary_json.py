@@ -18,7 +18,7 @@ from reality_check.report.analysis import Analysis
 from reality_check.report.sections.untrained import CATEGORY
 from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
-from reality_check.results import ColumnValue, ExperimentResults, MethodResults
+from reality_check.results import ExperimentResults, MethodResults
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
@@ -133,13 +133,12 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
         },
         "retrained": [{"search": search, "number": number} for search, number in method.retrained],
         "stages": {stage: _progress(summary, method, stage) for stage in STAGES},
-        "columns": [_own_column(value) for value in method.columns],
+        "columns": [
+            {"name": column.name, **dataclasses.asdict(column.description)}
+            | {"value": column.value, "problem": column.problem}
+            for column in method.columns
+        ],
     }
-
-
-def _own_column(value: ColumnValue) -> dict[str, Any]:
-    described = dataclasses.asdict(value.description)
-    return {"name": value.name, **described, "value": value.value, "problem": value.problem}
 
 
 def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Untrained:
 
     Attributes:
         name: name of the baseline.
-        mean: its MAP@R, from 0 to 1.
+        mean: MAP@R of the baseline, from 0 to 1.
         n: number of networks averaged; 1 for raw pixels.
         unbeaten: the methods not shown to be better, in the order of the experiment.
     """
@@ -44,8 +44,8 @@ def untrained(summary: Summary) -> list[Untrained]:
     """Return the baselines in the category "aggregate", the best one first.
 
     A method is better than a baseline if the uncorrected 95 % interval of their difference
-    (Welch's, or the method's own for a baseline of one value) is above 0, or, without an interval,
-    if its mean is higher. Methods with their own networks are left out, because baselines are of
+    (Welch's, or the method's own for a baseline of one value) is above 0; without an interval, if
+    the mean of the method is higher. Methods with their own networks are left out, because baselines are of
     the experiment's network; if no methods are left, the list is empty.
     """
     estimates = {
