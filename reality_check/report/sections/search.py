@@ -44,7 +44,7 @@ def search_section(summary: Summary) -> Section:
 
 
 def _budget_table(summary: Summary) -> PlainTable:
-    """Return the table of how many trials and runs each method had, diverged and failed ones too."""
+    """Return the table with the numbers of trials and runs of each method."""
     header = ("Method", "Search trials", "Reproductions", "Complete runs", "Diverged", "Failed")
     rows = []
     for method in summary.results.methods:

@@ -45,8 +45,8 @@ def untrained(summary: Summary) -> list[Untrained]:
 
     A method is better than a baseline if the uncorrected 95 % interval of their difference
     (Welch's, or the method's own for a baseline of one value) is above 0; without an interval, if
-    the mean of the method is higher. Methods with their own networks are left out, because baselines are of
-    the experiment's network; if no methods are left, the list is empty.
+    the mean of the method is higher. Methods with their own networks are left out, because
+    baselines are of the experiment's network; if no methods are left, the list is empty.
     """
     estimates = {
         method: estimate
