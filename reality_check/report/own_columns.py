@@ -89,6 +89,7 @@ def _path(out_dir: Path, method: str) -> Path:
 
 def _column_value(name: str, records: MethodRecords) -> ColumnValue:
     """Return the value of a column; if its function fails, the value has a ``problem``."""
+    # Until the function is found, its name is the title, which has at most 60 characters.
     description, code = Description(name[:60]), ""
     try:
         function = find_class(name, "column")

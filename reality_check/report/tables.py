@@ -216,6 +216,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     if comparisons:
         leader = comparisons[0].better if description.sign > 0 else comparisons[-1].other
     pairs = [{c.better, c.other} for c in comparisons if not c.distinct]
+    # The methods that are in such a pair with the leader
     close = set[str]().union(*(pair - {leader} for pair in pairs if leader in pair))
     return {
         method: Cell(

@@ -115,8 +115,9 @@ def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str,
     for model in models:
         if trunk := model.get("trunk"):
             name = str(trunk).rpartition(":")[2]
-            patterns = (keys for text, keys in data["trunks"].items() if re.fullmatch(text, name))
-            yield f"trunk {trunk}", next(patterns, None)
+            trunks = data["trunks"].items()
+            keys = next((keys for pattern, keys in trunks if re.fullmatch(pattern, name)), None)
+            yield f"trunk {trunk}", keys
         if model.get("weights") in data["weights"]:
             yield f"pretrained weights {model['weights']}", data["weights"][model["weights"]]
 
