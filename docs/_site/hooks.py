@@ -38,6 +38,19 @@ _BAR = re.compile(r"<mo[^>]*>(&#x02016;|&#x0007C;)</mo>")
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
 
 
+def on_config(config: Any) -> Any:
+    """Add the page of each loss to the navigation, after the page of all losses."""
+    all_losses = "losses/README.md"
+    pages = {
+        f"losses/{page.name}": page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+        for page in sorted(Path(config.docs_dir, "losses").glob("*.md"))
+    }
+    (section,) = (part for tab in config.nav for part in tab.values() if all_losses in str(part))
+    each = [{title: page} for page, title in pages.items() if page != all_losses]
+    section.insert(1, {"Each loss": each})
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the API pages, and every file of the repository that a page links to."""
     for name, modules in API.items():

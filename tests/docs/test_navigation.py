@@ -11,4 +11,7 @@ def test_every_page_is_in_the_navigation() -> None:
     written = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
     listed = set(re.findall(r"[\w/]+\.md", navigation))
-    assert written == {page for page in listed if not page.startswith(("api/", "CHANGELOG"))}
+    losses = {page for page in written if page.startswith("losses/")}  # hooks.py adds them
+    assert written - losses == {
+        page for page in listed if not page.startswith(("api/", "losses/", "CHANGELOG"))
+    }
