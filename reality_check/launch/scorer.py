@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -173,7 +173,7 @@ class Scorer:
                 score_baselines(
                     model,
                     training,
-                    network_seed(seed, Stage.REPRODUCTIONS.value, trial_index, fold),
+                    network_seed(seed, [Stage.REPRODUCTIONS.value, trial_index], fold),
                     prepared.test_set,
                     prepared.device,
                     trainval=None if fold else trainval,
@@ -227,10 +227,15 @@ def load_kept(
     return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
 
 
-def network_seed(seed: int, kind: str, trial_index: int, fold: int) -> int:
+def network_seed(seed: int, seed_key: Sequence[Any], fold: int) -> int:
     """Return the seed of a network.
 
     It is the same for all methods of an experiment, since they have the same ``seed``; controls
     have other seeds.
+
+    Args:
+        seed: the seed of the method.
+        seed_key: what identifies the trial, see :meth:`StudyState.seed_key`.
+        fold: the number of the fold.
     """
-    return derive(seed, kind, trial_index, fold, "network")
+    return derive(seed, *seed_key, fold, "network")

@@ -28,7 +28,6 @@ from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
     remove_checkpoints,
-    stage_name,
     trial_folder,
 )
 from reality_check.studies.plan import StudyState
@@ -113,6 +112,7 @@ class TrialRunner:
             study.search,
             context,
             context.params,
+            study.seed_key(context.trial_index),
             lambda position: self.on_progress({**about, **position}),
         )
         try:
@@ -246,16 +246,15 @@ class TrialRunner:
         fold: int,
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
-        method, stage, index = trial.method, trial.stage, trial.context.trial_index
-        kind = stage.category_of_seeds if trial.search == 0 else stage_name(stage, trial.search)
+        method, stage = trial.method, trial.stage
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
             settings=filled,
             model=method.model.filled(filled.params),
             training=method.training,
             embedding_size=method.embedding_size(stage),
-            network_seed=network_seed(seed, kind, index, fold),
-            loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
+            network_seed=network_seed(seed, trial.seed_key, fold),
+            loss_seed=derive(seed, method.name, *trial.seed_key, fold, "loss"),
             fixed_epochs=fixed_epochs,
             keep_model=stage is not Stage.SEARCH,
             selects_by=self._metric.name,
@@ -282,5 +281,6 @@ class _Trial:
     search: int
     context: TrialContext
     params: dict[str, Any]
+    seed_key: list[Any]
     on_progress: Progress
     about_gpu: dict[str, str] = dataclasses.field(default_factory=dict)

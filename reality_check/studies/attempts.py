@@ -11,7 +11,7 @@ from reality_check.results import TrialRecord
 
 
 def mark_superseded(
-    trials: Iterable[TrialRecord], made_of: Sequence[Any] | None
+    trials: Iterable[TrialRecord], made_of: Sequence[Mapping[str, Any]] | None
 ) -> tuple[TrialRecord, ...]:
     """Return trials, marked where ``made_of`` has changed since then.
 
@@ -26,11 +26,13 @@ def mark_superseded(
     )
 
 
-def _is_superseded(trial: TrialRecord, made_of: Sequence[Any] | None) -> bool:
+def _is_superseded(trial: TrialRecord, made_of: Sequence[Mapping[str, Any]] | None) -> bool:
     if trial.made_of is None or made_of is None:
         return False
     index = trial.trial_index or 0
-    return [*made_of[index : index + 1]] != [trial.made_of]
+    # An earlier version recorded fewer keys.
+    now = [{key: each[key] for key in each.keys() & trial.made_of} for each in made_of[index:][:1]]
+    return now != [trial.made_of]
 
 
 def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[int, TrialRecord]:

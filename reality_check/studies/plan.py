@@ -110,8 +110,9 @@ class Given:
     """The parameters of a study's trials are those of earlier trials.
 
     Attributes:
-        retrains: the trial that each trial retrains: its search, and its rank there, counted from
-            0. Empty if nothing is searched, so that there are no parameters.
+        retrains: for each trial, the search of the trial that it retrains, the rank of that trial
+            there, and the number of earlier retrainings of it. Empty if nothing is searched, so
+            that there are no parameters.
         epochs_from: the study whose fold runs give the number of epochs of a final run, or
             ``None`` if the retrained trials do; used if ``round_epochs_up_to`` is given.
         round_epochs_up_to: see :class:`reality_check.config.protocol.Complete`.
@@ -119,7 +120,7 @@ class Given:
         from_pack: whether the trials come from a pack, so that all of them count.
     """
 
-    retrains: Sequence[tuple[StudyKey, int]] = ()
+    retrains: Sequence[tuple[StudyKey, int, int]] = ()
     epochs_from: StudyKey | None = None
     round_epochs_up_to: int | None = None
     final_metrics: Sequence[str] = ()
@@ -220,8 +221,8 @@ def _retraining(
     has_reproductions = Stage.REPRODUCTIONS in protocol.stages
     after: list[StudyKey] = [*searches] if Stage.SEARCH in protocol.stages else []
     retrains = [
-        (searches[0], setting) if search.retrain_best is not None else (searches[setting], 0)
-        for setting, _ in reproduction_order(experiment, steps)
+        (*((searches[0], i) if search.retrain_best is not None else (searches[i], 0)), repetition)
+        for i, repetition in reproduction_order(experiment, steps)
         if after
     ]
     epochs_from = reproductions if is_final and has_reproductions else None
@@ -262,15 +263,22 @@ class Retrained:
     Attributes:
         search: the number of the search.
         trial: the trial; ``None`` if all trials of that search diverged.
+        repetition: the number of earlier retrainings of the same trial.
     """
 
     search: int
     trial: TrialRecord | None
+    repetition: int = 0
 
     @property
     def trial_index(self) -> int | None:
         """The index of the trial in its search, or ``None`` if there is no trial."""
         return None if self.trial is None else self.trial.trial_index
+
+    @property
+    def key(self) -> list[int | None]:
+        """What identifies the retraining, whatever the rank of the trial."""
+        return [self.search, self.trial_index, self.repetition]
 
 
 @dataclass(frozen=True)
@@ -297,7 +305,7 @@ class StudyState:
     retrained: Sequence[Retrained] = ()
     given: Sequence[Mapping[str, Any] | None] | None = None
     first: Mapping[str, Any] | None = None
-    made_of: Sequence[Any] | None = ()
+    made_of: Sequence[Mapping[str, Any]] | None = ()
 
     @property
     def method(self) -> str:
@@ -347,6 +355,18 @@ class StudyState:
     def attribute(self, key: str) -> Any:
         """Return data stored with the study, or ``None`` if there are none."""
         return None if self.record is None else self.record.attributes.get(key)
+
+    def seed_key(self, trial_index: int) -> list[Any]:
+        """Return what a trial's seeds are derived from, in addition to the experiment's seed.
+
+        The seeds of a retraining belong to the trial that it trains again, whatever the rank of
+        that trial. In studies of earlier versions they depend on its own index.
+        """
+        first = self.search == 0
+        kind = self.stage.category_of_seeds if first else stage_name(self.stage, self.search)
+        if self.retrained and (not self.about or "seeds_by_trial" in self.about):
+            return [kind, *self.retrained[trial_index].key]
+        return [kind, trial_index]
 
     @property
     def free(self) -> list[int]:
@@ -461,7 +481,11 @@ def _given_state(
         retrained, params = [], []
     else:
         params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
-    made_of = [{"params": each, "final_metrics": list(given.final_metrics)} for each in params]
+    metrics = list(given.final_metrics)
+    made_of = [
+        {"params": each, "final_metrics": metrics, "retrained": run and run.key}
+        for each, run in itertools.zip_longest(params, retrained)
+    ]
     return StudyState(
         planned,
         record,
@@ -475,10 +499,10 @@ def _given_state(
 
 def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> list[Retrained]:
     """Return what each trial retrains; trials without enough sound trials before are left out."""
-    ranked = {key: ranked_trials(earlier[key].complete) for key in {k for k, _ in given.retrains}}
+    ranked = {key: ranked_trials(earlier[key].complete) for key, *_ in given.retrains}
     return [
-        Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None)
-        for key, rank in given.retrains
+        Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None, repetition)
+        for key, rank, repetition in given.retrains
         if rank < max(1, len(ranked[key]))
     ]
 
@@ -497,7 +521,9 @@ def _params_of(
     runs = [trial]
     if given.epochs_from is not None:
         reproductions = earlier[given.epochs_from].complete
-        same = [reproductions[k] for k, other in enumerate(retrained) if other == retrained[index]]
+        search, number, _ = retrained[index].key
+        keys = [run.key[:2] for run in retrained]
+        same = [reproductions[k] for k, key in enumerate(keys) if key == [search, number]]
         runs = [run for run in same if run.diverged is None]
     totals = [epoch for run in runs for epoch in run.fold_epochs]
     follow_ups = [epoch for run in runs for epoch in run.follow_up_epochs]

@@ -98,7 +98,8 @@ class Study:
             self.space = dict(search_space() if state.given is None else state.space)
         self.study.sampler, recorded = _sampler(state, self.space)
         if about is None:
-            about = {**recorded, "space": dump_value(self.space), **describe_environment()}
+            recorded |= {"space": dump_value(self.space), "seeds_by_trial": True}
+            about = recorded | describe_environment()
             self.set_attribute("about", about)
 
     def set_attribute(self, key: str, value: Any) -> None:

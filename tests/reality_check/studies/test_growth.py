@@ -258,11 +258,11 @@ def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
             pass
         return {index: trial.value for index, trial in complete(study).items()}
 
-    assert finish(made(recorded.storage, ["a", {"b": (1, 2)}])) == {0: 1.0, 1: 2.0}
-    again = made(recorded.storage, ["a", {"b": (1, 2)}, "c"])
+    assert finish(made(recorded.storage, [{"a": 1}, {"b": (1, 2)}])) == {0: 1.0, 1: 2.0}
+    again = made(recorded.storage, [{"a": 1}, {"b": (1, 2)}, {"c": 1}])
     assert finish(again) == {0: 1.0, 1: 2.0, 2: 3.0}
     assert done == [0, 1, 2]
-    changed = made(recorded.storage, ["a", {"b": (1, 3)}, "c"])
+    changed = made(recorded.storage, [{"a": 1}, {"b": (1, 3)}, {"c": 1}])
     assert not is_complete(changed)
     assert finish(changed) == {0: 1.0, 1: 4.0, 2: 3.0}
     assert best_trial(complete(changed)) is not None

@@ -78,8 +78,12 @@ class Records:
     ``diverges`` is the share of trials of searches that diverge.
     """
 
-    def __init__(self, experiment: Experiment, diverges: float = 0.0) -> None:
+    def __init__(
+        self, experiment: Experiment, diverges: float = 0.0, earlier_version: bool = False
+    ) -> None:
         self.experiment, self._diverges = experiment, diverges
+        self._about = {} if earlier_version else {"seeds_by_trial": True}
+        self._seed_keys: dict[tuple[StudyKey, int], list[Any]] = {}
         self._steps: list[Step] = []
         self._attempts: dict[StudyKey, list[TrialRecord]] = {}
 
@@ -94,7 +98,8 @@ class Records:
     def read(self, key: StudyKey) -> StudyRecord | None:
         if key not in self._attempts:
             return None
-        about = {"space": {name: dump_value(value) for name, value in _SPACE.items()}}
+        space = {name: dump_value(value) for name, value in _SPACE.items()}
+        about = {"space": space, **self._about}
         return StudyRecord(tuple(self._attempts[key]), {"about": about})
 
     def claim(self, unit: Unit) -> tuple[StudyKey, int]:
@@ -103,6 +108,7 @@ class Records:
         attempts = self._attempts.setdefault(study.planned.key, [])
         made_of = json.loads(json.dumps(study.made_of or ()))[index : index + 1]
         number = len(attempts)
+        self._seed_keys[study.planned.key, number] = study.seed_key(index)
         params = self._draw(study, index) if study.given is None else {}
         attempts.append(
             TrialRecord(
@@ -137,9 +143,12 @@ class Records:
         )
 
     def done(self) -> dict[tuple[StudyKey, int], Any]:
-        """The complete trials, with what they were trained with."""
+        """The complete trials, with the parameters and seeds that they were trained with."""
         return {
-            (study.planned.key, index): trial.params if study.given is None else study.given[index]
+            (study.planned.key, index): (
+                trial.params if study.given is None else study.given[index],
+                self._seed_keys[study.planned.key, trial.number],
+            )
             for study in self.states().ready()
             for index, trial in study.complete.items()
         }
@@ -225,6 +234,32 @@ def test_the_units_done_are_those_of_one_worker(
         current = [t for t in study.attempts if t.state == "complete" and not t.superseded]
         counts = Counter(trial.trial_index for trial in current)
         assert counts == Counter(range(study.num_trials)), "none twice, none lost"
+        keys = [study.seed_key(index) for index in range(study.num_trials)]
+        assert [key for _, key in map(many.done().get, _units(study))] == keys
+        assert len(set(map(str, keys))) == len(keys), "each training has fresh seeds"
+
+
+def _units(study: StudyState) -> list[tuple[StudyKey, int]]:
+    return [(study.planned.key, index) for index in range(study.num_trials)]
+
+
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_seeds_of_retrainings_belong_to_the_retrained_trials(earlier_version: bool) -> None:
+    search = {"kind": "subsets", "trials": 4, "budget": 2, "retrain_best": 4}
+    experiment = made(search, categories=["ensemble"], reproductions=2, final_metrics=[])
+    records = Records(experiment, earlier_version=earlier_version)
+    work(records, 1, random.Random(0), 0.0, math.inf)
+    for method in ("contrastive", "triplet_margin"):
+        study = records.states().get(StudyKey(method, Stage.REPRODUCTIONS))
+        trials = records.states().get(StudyKey(method, Stage.SEARCH))
+        assert study is not None
+        assert trials is not None
+        ranked = sorted(trials.complete, key=lambda index: -(trials.complete[index].value or 0))
+        by_trial = [["reproductions", 0, trial, run] for trial in ranked for run in (0, 1)]
+        by_index = [["reproductions", index] for index in range(8)]
+        assert ranked != [0, 1, 2, 3]
+        keys = [study.seed_key(index) for index in range(8)]
+        assert keys == (by_index if earlier_version else by_trial)
 
 
 def test_a_complete_study_is_read_once() -> None:
