@@ -40,9 +40,9 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
 
 
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
-    """Resize bounded windows, or cut the others out of resized images; bilinear, by torch's kernel.
+    """Resize bounded windows, or cut unbounded ones out of resized images, with torch's kernel.
 
-    Windows that are not bounded must have the size of the output.
+    The interpolation is bilinear. Windows that are not bounded must have the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
@@ -99,7 +99,8 @@ def _weights(
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    # The arrays are small, so float64 costs little.
+    # The arrays are small, so float64 costs little. The bilinear weight is `bound - distance`, or 0
+    # if that is negative, so a bound of -inf hides a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
     table = np.concatenate(parts, axis=1, dtype=np.float32)
     on_device = torch.from_numpy(table).to(device, non_blocking=True)

@@ -2,11 +2,11 @@
 
 ==============  ==================================================================================
 ``pixels.bin``  the images one after the other, uint8
-``index.npz``   which files are in it, their sizes and checksums, and why the others are not
+``index.npz``   the images' files, sizes and checksums, and why other files could not be decoded
 ==============  ==================================================================================
 
-A folder is written under another name and then renamed, so that what a killed process leaves is
-not mistaken for a complete one.
+A folder is written under a temporary name and then renamed, so that the remains of a killed process
+are not mistaken for a complete folder.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Entry:
         folder: the folder of the entry.
         rows: indices of the files that could be decoded, ascending.
         shapes: int64, shape (len(rows), 3): height, width and channels of each image.
-        broken: for the index of each other file, the reason why it could not be decoded.
+        broken: from the index of each other file to the reason why it could not be decoded.
     """
 
     folder: Path
@@ -141,8 +141,8 @@ def _write(
     """Write an entry to a temporary folder and rename it.
 
     The name of the temporary folder contains the machine, because locks of a network file system
-    may work within one machine only. What a killed process leaves is removed by the next process on
-    its machine, or by any process after three days.
+    may work within one machine only. The remains of a killed process are removed by the next
+    process on its machine, or by any process after three days.
     """
     for leftover in folder.parent.glob(f"{_BUILDING}*"):
         with contextlib.suppress(OSError):  # another process has removed it

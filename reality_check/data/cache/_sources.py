@@ -134,7 +134,7 @@ def images_below(root: Path) -> list[str]:
         reasons = [
             *(f"{folder}/" for folder in folders if is_clutter(folder)),
             *filter(name.startswith, outputs),
-            *[name] * (not file),
+            *[name] * (not file),  # a folder that was not entered
             *["hidden files"] * is_clutter(file),
             *[ending or "no ending"] * (ending not in endings),
             *[f"{ending} outside the sub-folders"] * (not folders),
@@ -200,6 +200,7 @@ def _members(archive: Path) -> dict[str, tuple[int, int]]:
 
 @functools.lru_cache(maxsize=8)
 def _list_members(archive: Path, size: int, changed: int) -> dict[str, tuple[int, int]]:
+    """See :func:`_members`; ``size`` and ``changed`` are only keys of the cache."""
     with open_zip(archive) as file:
         infos = [info for info in file.infolist() if not info.is_dir()]
         return {info.filename: (info.file_size, info.CRC) for info in infos}
