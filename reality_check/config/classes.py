@@ -57,6 +57,8 @@ _ARGUMENT_KINDS = {
 }
 #: Constructor arguments whose value lists classes (PML's MultipleLosses), and their kind.
 _ARGUMENT_LIST_KINDS = {"losses": "loss", "miners": "miner"}
+#: The kinds of parameters that can be passed by name.
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def find_class(name: str, kind: str) -> Any:
@@ -198,7 +200,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
             f"{what} needs the argument {missing[0]!r}, which has no default; write "
             f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
         )
-    # The parameters of an optimiser are long.
+    # An optimiser's params are too long for a message.
     shown = ", ".join(f"{key}={one_line(keywords[key], 60)}" for key in keywords if key != "params")
     with users_code(
         f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
@@ -213,12 +215,12 @@ def required_arguments(cls: Any) -> list[str]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     settable = parameters[1:] if inspect.isclass(cls) else parameters
-    return [p.name for p in settable if p.kind in named and p.default is p.empty]
+    return [p.name for p in settable if p.kind in _BY_NAME and p.default is p.empty]
 
 
 def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+    """Return an argument's value, with objects built for the classes that it names."""
     if isinstance(value, list) and key in _ARGUMENT_LIST_KINDS:
         return [_build_nested(_ARGUMENT_LIST_KINDS[key], item, what, extra) for item in value]
     kind = _ARGUMENT_KINDS.get(key)
@@ -251,7 +253,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
     """
     if not inspect.isclass(cls):
         arguments = list(inspect.signature(cls).parameters.values())
-        names = [p.name for p in arguments if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        names = [p.name for p in arguments if p.kind in _BY_NAME]
         return names, any(p.kind is p.VAR_KEYWORD for p in arguments)
     names = []
     for base in cls.__mro__:
@@ -261,11 +263,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         if base.__module__ == "torch.nn.modules.module":
             return names, False
         parameters = list(inspect.signature(init).parameters.values())[1:]
-        names += [
-            p.name
-            for p in parameters
-            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
-        ]
+        names += [p.name for p in parameters if p.kind in _BY_NAME and p.name not in names]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, False
     return names, True

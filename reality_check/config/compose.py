@@ -89,11 +89,11 @@ def compose(
     data = layers.choose_variant(data, where)
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
-    named: dict[str, Callable[[], Any]] = {
+    expanders: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
-    named["methods"] = partial(expand_methods, data["methods"], beside)
-    data |= zip(named, every(named.values()), strict=True)
+    expanders["methods"] = partial(expand_methods, data["methods"], beside)
+    data |= zip(expanders, every(expanders.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
     changed_search: dict[str, Any] = {}
     for keys, value in parsed:
@@ -166,7 +166,7 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     lower = read_experiment(base_file, (*trail, file))
     lower.pop("name", None)
     if "published_results" in raw:
-        lower.pop("published_results", None)  # those of another table
+        lower.pop("published_results", None)  # they belong to another table
     return layers.overlay(lower, raw)
 
 

@@ -20,7 +20,7 @@ _NAMED = ("dataset", "model", "protocol")
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced.
 
-    What is kept of a search: :func:`reality_check.config.search.kept_below`.
+    Which keys of a search are kept is defined by :func:`reality_check.config.search.kept_below`.
     """
     merged = dict(base)
     for key, value in changes.items():
@@ -33,7 +33,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the new mapping replaces the old one as a whole, as an optimiser does."""
+    """Return whether the new mapping replaces the old one as a whole, as an optimiser does."""
     replacing_keys = {"low", "high", "choices", "class"}
     return bool(replacing_keys & {*old, *new}) or {"name", "lr"} <= {*new}
 

@@ -15,13 +15,13 @@ from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: The model of each value of ``reader`` and, below, also of ``kind``, by the key of the mapping;
-#: pydantic puts these values into the locations of errors.
+#: From each value of ``reader`` to its model.
 _READERS = {
-    name: kind
-    for kind in get_args(get_args(Dataset)[0])
-    for name in get_args(kind.model_fields["reader"].annotation)
+    name: model
+    for model in get_args(get_args(Dataset)[0])
+    for name in get_args(model.model_fields["reader"].annotation)
 }
+#: From a key to the models of its value by tag. Pydantic puts tags into the locations of errors.
 _TAGGED: dict[Any, Any] = {"dataset": _READERS, "search": KINDS}
 
 

@@ -295,5 +295,5 @@ def _hint(name: str) -> str:
     others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
     names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]
     spelled = {valid.lower(): valid for valid in (*names, *filter(find_metric, others))}
-    hint = nearest(name.lower(), spelled)
+    hint = nearest(name.lower(), spelled)  # a question with the name between quotes, or ""
     return f" Did you mean {spelled[hint.split(chr(39))[1]]!r}?" if hint else ""

@@ -198,18 +198,16 @@ def _make_fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:
     size = total // folds
-    starts = [part * total // folds for part in range(folds)]
-    ends = [
-        start or total for start in starts
-    ]  # fold 0 wraps around: it validates on the last block
+    # Fold 0 wraps around: it validates on the last block.
+    ends = [part * total // folds or total for part in range(folds)]
     return [range(end - size, end) for end in ends]
 
 
-#: For each rule, a function that returns each fold's validation classes, given the numbers of
-#: trainval classes and of folds.
+#: From a rule to the function that returns the validation classes of each fold, as ranks among the
+#: trainval classes, given the numbers of trainval classes and of folds.
 _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
     "mlrc": _mlrc_validations,
-    "kfold": lambda total, folds: [p.tolist() for p in np.array_split(range(total), folds)],
+    "kfold": lambda total, folds: [fold.tolist() for fold in np.array_split(range(total), folds)],
     "halves": lambda total, folds: [range(total // 2, total)],
 }
 

@@ -96,8 +96,8 @@ class Tensors:
     @property
     def input_shape(self) -> TensorShape:
         """Shape and type of the samples as a trunk's input; float16 becomes float32."""
-        kind = self.values.dtype
-        dtype = torch.float32 if kind.kind == "f" else getattr(torch, kind.name)
+        stored = self.values.dtype
+        dtype = torch.float32 if stored.kind == "f" else getattr(torch, stored.name)
         return TensorShape(self.shape, dtype)
 
     def array(self) -> np.ndarray:
@@ -120,9 +120,9 @@ class Tensors:
 
 
 def _check_finite(array: np.ndarray, what: str) -> None:
-    rows = max(1, _CHUNK // max(1, array[0].size))
-    for first in range(0, len(array), rows):
-        finite = np.abs(array[first : first + rows]) < _LARGEST
+    rows_per_chunk = max(1, _CHUNK // max(1, array[0].size))
+    for first in range(0, len(array), rows_per_chunk):
+        finite = np.abs(array[first : first + rows_per_chunk]) < _LARGEST
         if not finite.all():
             bad = np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1))
             raise UsageError(

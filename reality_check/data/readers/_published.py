@@ -31,7 +31,7 @@ class PublishedDataset:
         layouts: the genuine layouts, the preferred one first. A layout is the paths that must exist
             in the root folder, each with its alternatives as ``"a|b"``.
         archives: its archives, with their paths below the root folder.
-        source: what to download and from where, as words after "download".
+        source: what to download and from where; in messages it follows the word "download".
         counts: published numbers, by the keys of :func:`count`.
         list_root: lists the images of a root folder that is complete by one of the layouts.
         stays_packed: whether images are read from the archives without unpacking them.
@@ -172,20 +172,21 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
     Returns:
         The root folder of the data set; None if it is still incomplete.
     """
+
+    def say_waiting(holder: str) -> None:
+        say(f"Waiting for {holder}, which unpacks an archive in {str(folder)!r}.")
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder / ".unpacking.lock"
-        waiting = "Waiting for {}, which unpacks an archive in {!r}.".format
-        with locked(lock, lambda holder: say(waiting(holder, str(folder)))):
-            # The previous holder of the lock may have unpacked it.
+        with locked(folder / ".unpacking.lock", say_waiting):
+            # The previous holder of the lock may have unpacked the data set.
             root = _find_root(folder, published)
             for archive in published.archives if root is None else ():
                 if fetch and archive.urls:
                     download(archive, folder)
                 file = folder / archive.name
-                if published.stays_packed or not file.is_file():
-                    pass
-                elif archive.checksum is not None or _looks_like(file, published):
+                is_unpacked = file.is_file() and not published.stays_packed
+                if is_unpacked and (archive.checksum is not None or _looks_like(file, published)):
                     check_file(file, archive)
                     unpack(file, file.parent)
                 root = _find_root(folder, published)
@@ -203,7 +204,8 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
     """Return whether the content of an archive, not only its name, looks like the data set's."""
     if not zipfile.is_zipfile(file):
         return True
-    expected = tuple(path for layout in published.layouts for a in layout for path in a.split("|"))
+    layouts = published.layouts
+    expected = tuple(path for layout in layouts for paths in layout for path in paths.split("|"))
     with zipfile.ZipFile(file) as content:
         names = content.namelist()
     return any(

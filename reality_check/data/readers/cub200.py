@@ -14,12 +14,15 @@ _FIRST_TEST_CLASS = 101
 
 
 def _list_root(root: Path) -> ImageFiles:
-    """List the images; ``assemble`` turns the official class numbers, 1 to 200, into labels."""
-    names = _read_pairs(root / "classes.txt", "class_id", "class_name")
-    classes = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
+    """List the images; ``assemble`` turns the official class numbers, 1 to 200, into labels.
+
+    ``line_of_class`` maps a class number to its line, ``line_of_image`` an image number.
+    """
+    line_of_class = _read_pairs(root / "classes.txt", "class_id", "class_name")
+    line_of_image = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
     images = _read_pairs(root / "images.txt", "image_id", "image_name")
-    class_ids = [_class_of(line, classes) for line in images.values()]
-    for number in set(class_ids) - set(names):
+    class_ids = [_class_of(line, line_of_image) for line in images.values()]
+    for number in set(class_ids) - set(line_of_class):
         raise UsageError(
             f"{str(root / 'classes.txt')!r} has no class {number}, but images have; restore it."
         )
@@ -28,7 +31,7 @@ def _list_root(root: Path) -> ImageFiles:
         root,
         [f"images/{line.fields[1]}" for line in images.values()],
         class_ids,
-        lambda number: _readable(names[number].fields[1]),
+        lambda number: _readable(line_of_class[number].fields[1]),
         is_test=[number >= _FIRST_TEST_CLASS for number in class_ids],
     )
 

@@ -122,12 +122,13 @@ def build_sample_set(
     """Build an :class:`ImageSet` or a :class:`TensorSet` from the samples and labels of a file.
 
     Args:
+        samples: shape (N, ...); uint8 (N, H, W), or (N, H, W, C) with 1 or 3 channels, are images.
         labels: integers or texts, shape (N,).
         name: name of the data set.
         what: what error messages call the samples.
         names: name of each sample; None if the samples have no names.
         queries: bool, shape (N,): which samples are queries; None if all are.
-        class_names: name of each integer label; None if the labels are the names.
+        class_names: name of each integer label; None if labels are their own names.
         origin: where the samples come from.
         test_classes: labels of the test classes of the data set's own split; None if it has none.
 
@@ -241,6 +242,7 @@ def _read_npy_folder(path: Path) -> Columns:
 
 
 def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
+    """Convert arrays without dimensions to texts."""
     return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
@@ -248,11 +250,11 @@ def _read_safetensors(path: Path) -> Columns:
     library = _import("safetensors", path)
     with library.safe_open(str(path), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
-        about = file.metadata() or {}
+        metadata = file.metadata() or {}
     for name in (_NAMES, _CLASS_NAMES):
-        if name in about:
-            columns[name] = json.loads(about[name])
-    return {**columns, _ORIGIN: about.get(_ORIGIN, "")}
+        if name in metadata:
+            columns[name] = json.loads(metadata[name])
+    return {**columns, _ORIGIN: metadata.get(_ORIGIN, "")}
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -276,11 +278,12 @@ def _read_huggingface(path: Path) -> Columns:
 
 
 def _read_arrow(table: Any, where: str) -> Columns:
-    """Return the columns of an Arrow table; lists of equal length become rows of an array."""
+    """Return the columns of an Arrow table by name."""
     return {name: _to_array(table.column(name), name, where) for name in table.column_names}
 
 
 def _to_array(column: Any, name: str, where: str) -> np.ndarray:
+    """Convert an Arrow column to an array; lists of equal length become its further axes."""
     column = column.combine_chunks()
     flat, sizes = column, []
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
