@@ -39,8 +39,8 @@ _FROM_PACK: Schema = {
     "required": ["from"],
     "additionalProperties": False,
 }
-#: Keywords that are replaced: ``oneOf``, because a mapping without the keys that a base gives may fit
-#: several kinds, and one that draft 7 does not have.
+#: Keywords that are replaced: one that draft 7 does not have, and ``oneOf``, because a mapping
+#: without the keys that a base gives may fit several kinds.
 _RENAMED = {"prefixItems": "items", "oneOf": "anyOf"}
 #: Types that a key also accepts, and that validation converts.
 _ALTERNATIVES: dict[tuple[str, str], list[Schema]] = {

@@ -212,10 +212,10 @@ class Model(Strict):
         return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
-        """Return this model with a trial's sampled values, whose names are those of
-        :meth:`searched`.
+        """Return this model with the sampled values of a trial.
 
-        Values missing in ``params`` get their defaults.
+        Args:
+            params: values by the names of :meth:`searched`; missing ones get their defaults.
         """
         searched = self.searched()
         if not searched:

@@ -29,9 +29,9 @@ from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Suffixes of files of tensors. Below, all suffixes of files that a data set may be given by, with
-#: the reader of each.
+#: Suffixes of files of tensors.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
+#: From the suffix of a file that a data set may be given by to its reader.
 _READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
 #: A message lists at most this many names and says how many more there are.
 _MOST_LISTED = 15
@@ -193,7 +193,7 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
 
 
 def _is_plugin(name: str, beside: Path | None) -> bool:
-    """Whether a plugin has the data set of that name; the user's own files take precedence."""
+    """Return whether a plugin's data set has that name; the user's own files take precedence."""
     shipped = shipped_files("datasets").get(name)
     used = config_files("datasets", beside).get(name)
     if used != shipped:
@@ -213,9 +213,9 @@ def _find_named(
     files = config_files(group, beside)
     if name not in files:
         known = [*files, *plugins(key)]
-        path = f", no folder of that path and no file ({', '.join(_READERS)})"
+        others = f", no folder of that path and no file ({', '.join(_READERS)})"
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}{path if key == 'dataset' else ''}; known "
+            f"{key}: there is no {key} named {name!r}{others if key == 'dataset' else ''}; known "
             f"names: {_short_list(known, group)}."
             f"{nearest(name, known)}"
         )

@@ -105,7 +105,7 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
     Args:
         kind: a key of :data:`GROUPS`; other kinds have no plugins.
         name: the name in the YAML.
-        others: other owners of the name, each with its import path for it.
+        others: other owners of the name, each with the import path of its object.
 
     Raises:
         UsageError: several owners have the name.
@@ -124,5 +124,5 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
 
 
 def is_usable(name: str) -> bool:
-    """Whether a YAML can hold the name of a plugin."""
+    """Return whether a YAML can contain the name of a plugin."""
     return _USABLE.fullmatch(name) is not None

@@ -224,10 +224,13 @@ class Experiment(Strict):
                 own_rate = getattr(method.learning_rates, part)
                 shared_rate = getattr(self.training_of(method).optimizers, part).lr
                 rates[part] = shared_rate if own_rate is None else own_rate
-            rates |= method.learning_rates.loss_parts
-            tunable = {"arguments": method.arguments, "miner": method.miner}
-            tunable |= {"learning_rates": rates, "phase2": dict(method.phase2 or {})}
-            tunable["schedules"] = {name: dict(item) for name, item in method.schedules.items()}
+            tunable = {
+                "arguments": method.arguments,
+                "miner": method.miner,
+                "learning_rates": rates | method.learning_rates.loss_parts,
+                "phase2": dict(method.phase2 or {}),
+                "schedules": {name: dict(item) for name, item in method.schedules.items()},
+            }
             searched = find_searched(tunable, "")
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"
@@ -258,7 +261,7 @@ class Experiment(Strict):
         return method.training or self.protocol.training
 
     def two_phases(self, method: Method) -> bool:
-        """Whether a method's networks are trained in two phases."""
+        """Return whether a method's networks are trained in two phases."""
         return method.phase2 is not None or self.training_of(method).phases == "two"
 
     def trials_of(self, method: Method) -> int:

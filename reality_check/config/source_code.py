@@ -160,7 +160,7 @@ def _installed_package(top: str) -> str | None:
     origin = json.loads(package.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id", "")
     address = f" ({origin['url']}{f'@{commit}' if commit else ''})" if origin else ""
-    # Without a local version such as +cu121: the code for CPU and GPU is the same.
+    # A local version such as +cu121 is left out: the code for CPU and GPU is the same.
     return f"{package.metadata['Name']} {package.version.partition('+')[0]}{address}"
 
 
