@@ -115,7 +115,7 @@ class InShopData(FilesData):
 class TensorsData(Strict):
     """Images, vectors or other tensors: .npz, .npy, .safetensors, .parquet, or a folder.
 
-    What each key means: :func:`reality_check.data.read_tensors`.
+    The keys are explained in :func:`reality_check.data.read_tensors`.
     """
 
     name: DataName
@@ -141,7 +141,7 @@ class TensorsData(Strict):
 class TorchDatasetData(Strict):
     """Any torch.utils.data.Dataset: by import path, or one of torchvision or PML by name.
 
-    What each key means: :func:`reality_check.data.read_torch_dataset`.
+    The keys are explained in :func:`reality_check.data.read_torch_dataset`.
     """
 
     name: DataName

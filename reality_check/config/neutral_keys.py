@@ -33,8 +33,8 @@ def marked_keys(between: str) -> frozenset[str]:
 
 
 def _is_below(key: str, marked: frozenset[str]) -> bool:
-    _, _, key_of_method = key.removeprefix("methods.").partition(".")  # after the method's name
-    keys = [key, f"methods.{key_of_method}"] if key.startswith("methods.") and of_method else [key]
+    _, _, method_key = key.removeprefix("methods.").partition(".")  # after the method's name
+    keys = [key, f"methods.{method_key}"] if key.startswith("methods.") and method_key else [key]
     return any(key == mark or key.startswith(f"{mark}.") for mark in marked for key in keys)
 
 

@@ -45,13 +45,11 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 
 def _parse_value(text: str, types: Sequence[Any]) -> Any:
     word = text.strip()
-    accepts_others = any(
-        kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in types or [Any]
-    )
-    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (accepts_others or str not in types)):
+    accepts_more = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in types or [Any])
+    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (accepts_more or str not in types)):
         return parse_yaml(word)
     is_null = not word or (word == "null" and type(None) in types)
-    return parse_word(word) if accepts_others or is_null else word
+    return parse_word(word) if accepts_more or is_null else word
 
 
 def _types_of(keys: Sequence[str]) -> list[Any]:

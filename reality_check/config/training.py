@@ -86,8 +86,9 @@ _VECTOR_KEYS = ("noise", "dropout")
 class Augment(Strict):
     """Random changes of a training image, each off by default, and the size of the crop.
 
-    What each key means: :class:`reality_check.data.Augmentation`. ``noise`` and ``dropout`` are for
-    vectors instead: :class:`reality_check.data.augmentation.vectors.VectorAugmentation`.
+    The keys are explained in :class:`reality_check.data.Augmentation`; ``noise`` and ``dropout``,
+    which are for vectors, in
+    :class:`reality_check.data.augmentation.vectors.VectorAugmentation`.
     """
 
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0

@@ -34,10 +34,10 @@ _MISTAKEN_KEYS = (
     "lo hi lower upper lwo hihg hgih hig"
 )
 
-#: Stands for all values of a removed key that affected no result.
+#: Default of a removed key that affected no result: all its values are accepted.
 ANY = object()
 
-#: Removed keys by class, with their defaults, which files of earlier versions still hold.
+#: From a class to its removed keys, with their defaults; files of earlier versions have them.
 GONE = {
     "GpuSettings": {
         "fold_batchnorm": False,
@@ -83,11 +83,12 @@ class Strict(BaseModel):
 
 
 def _as_meant(value: Any, field: FieldInfo | None) -> Any:
+    """Return unquoted words, and booleans if the key takes a number, as text."""
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
-    is_number = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
-    return str(value) if is_number or isinstance(value, Unquoted) else value
+    is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
+    return str(value) if is_numeric or isinstance(value, Unquoted) else value
 
 
 def kinds_of(annotation: Any) -> Iterator[Any]:
@@ -143,7 +144,7 @@ class Choices(Strict):
 
 
 Searched = Range | Choices
-#: End of errors about a plain value.
+#: The end of messages about plain values.
 _PLAIN = "a number such as 10 or .inf, or text in quotes"
 
 
@@ -192,7 +193,7 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 
 
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is a range or choices, or was probably meant to be."""
+    """Return whether a mapping is a range or choices, or was probably meant to be."""
     keys = {str(key).lower() for key in value} - {"log", "int"}
     return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_MISTAKEN_KEYS.split()))
 
@@ -244,7 +245,7 @@ def _check_choices(entries: Any) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether the value is an int or a float (bool is not)."""
+    """Return whether the value is an int or a float (bool is not)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -192,8 +192,11 @@ def evaluate(
     verified: dict[str, float] = {}
     for name, pair_list in (pairs or {}).items():
         result = _verify(sample, pair_list)
-        error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
-        verified |= {f"verification_{name}": result.accuracy, f"verification_{name}_se": error}
+        standard_error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
+        verified |= {
+            f"verification_{name}": result.accuracy,
+            f"verification_{name}_se": standard_error,
+        }
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
 
@@ -220,12 +223,12 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
         parameters = set(inspect.signature(function).parameters)
     references = {}
     if parameters & {"references", "reference_labels"}:
-        sides = {"references": x.clone(), "reference_labels": y.clone()}
+        gallery = {"references": x.clone(), "reference_labels": y.clone()}
         if sample.queries is not None:
             is_query = torch.from_numpy(sample.queries)
-            sides = {name: side[~is_query] for name, side in sides.items()}
+            gallery = {name: tensor[~is_query] for name, tensor in gallery.items()}
             x, y = x[is_query], y[is_query]
-        references = {name: side for name, side in sides.items() if name in parameters}
+        references = {name: tensor for name, tensor in gallery.items() if name in parameters}
     states = random_states(torch.device("cpu"))
     seed_everything(0)
     try:
@@ -316,6 +319,7 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     partner = class_start[anchor] + (anchor - class_start[anchor] + step) % class_size[anchor]
     other = generator.integers(0, len(labels), PAIRS)
     stranger = generator.integers(0, len(labels) - class_size[other])
+    # Skip the class of the first image.
     stranger += np.where(stranger >= class_start[other], class_size[other], 0)
     shuffled = generator.permutation(2 * PAIRS)  # the folds of a verification are contiguous
     first = order[np.concatenate((anchor, other))[shuffled]]

@@ -143,7 +143,7 @@ class CapturedStep:
             self._gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
 
     def _repair_random_state(self) -> None:
-        """Make random numbers work again, which some torch versions refuse after a failure."""
+        """Make random numbers work again, which some torch versions refuse after such a failure."""
         try:
             torch.rand(1, device=self._device)
         except RuntimeError:
@@ -210,7 +210,7 @@ def _log_once(why: str) -> None:
 
 
 class _Watch(TorchDispatchMode):
-    """Finds operations that a graph would repeat wrongly, with the inputs of the recording.
+    """Finds operations that a graph would wrongly repeat with the inputs of the recording.
 
     Attributes:
         reasons: a sentence for each such operation.
@@ -254,6 +254,7 @@ def _record_sync_warnings() -> Iterator[list[str]]:
 
 
 def _host_random_states() -> tuple[Any, ...]:
+    """Return the states of the random generators of Python, NumPy and torch on the CPU."""
     numpy_state: Any = np.random.get_state()
     _, keys, *rest = numpy_state
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
@@ -263,8 +264,8 @@ def _relative_difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -
     """Return the norm of ``actual - expected``, relative to the norm of ``expected``."""
     if len(actual) != len(expected):
         return math.inf
-    squares, scale = 0.0, 0.0
+    squared_difference, squared_norm = 0.0, 0.0
     for tensor, reference in zip(actual, expected, strict=True):
-        squares += float((tensor.double() - reference.double()).square().sum())
-        scale += float(reference.double().square().sum())
-    return (squares / max(scale, 1e-30)) ** 0.5
+        squared_difference += float((tensor.double() - reference.double()).square().sum())
+        squared_norm += float(reference.double().square().sum())
+    return (squared_difference / max(squared_norm, 1e-30)) ** 0.5

@@ -73,7 +73,7 @@ class FoldCheckpoints:
         The best state that it refers to becomes :attr:`best`.
 
         Returns:
-            The result of a finished run, otherwise the latest state, or ``None`` without any.
+            The result of a finished run, otherwise the latest state; ``None`` if there is none.
         """
         if self._is_main:
             self._renew_lease()

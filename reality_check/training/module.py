@@ -179,9 +179,10 @@ class TrainingModule:
 
     def _update(self) -> None:
         self._clip_gradients()
-        frozen = ("trunk",) if self._trunk_frozen else ()
         self._joint_optimizer.active = [
-            o for name, o in self.optimizers.items() if name not in frozen
+            optimizer
+            for name, optimizer in self.optimizers.items()
+            if name != "trunk" or not self._trunk_frozen
         ]
         self.scaler.step(self._joint_optimizer)
         self.scaler.update()
@@ -238,7 +239,7 @@ class TrainingModule:
 
 
 def keeps_statistics(loss: nn.Module) -> bool:
-    """Whether a loss keeps running statistics of batches."""
+    """Return whether a loss keeps running statistics of batches."""
     return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
 
 

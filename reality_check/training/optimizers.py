@@ -87,8 +87,8 @@ def _loss_groups(
             )
         groups.append({"params": list(part()), "lr": rate})
     separate = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in parameters if id(p) not in separate]
-    return [{"params": rest}, *groups] if rest else groups
+    others = [p for p in parameters if id(p) not in separate]
+    return [{"params": others}, *groups] if others else groups
 
 
 def _build_optimizer(

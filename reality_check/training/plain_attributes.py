@@ -73,16 +73,18 @@ class PlainAttributes:
 
 
 class _NotPlain(Exception):
-    pass
+    """A value is not plain."""
 
 
 def _modules_of(owner: Any) -> list[tuple[str, Any]]:
+    """Return the modules in an object with their paths; other objects are returned themselves."""
     if isinstance(owner, nn.Module):
         return list(owner.named_modules())
     return [] if owner is None else [("", owner)]
 
 
 def _plain_attributes(part: Any) -> dict[str, Any]:
+    """Return the plain attributes of an object by name, as :func:`_packed` returns them."""
     values = {k: v for k, v in getattr(part, "__dict__", {}).items() if k not in _MODULE_ATTRIBUTES}
     for name in getattr(part, "_non_persistent_buffers_set", ()):
         values[name] = getattr(part, name)
@@ -94,7 +96,7 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
 
 
 def _is_taken(part: Any, name: str) -> bool:
-    """Whether the object has any value of that name, such as a parameter."""
+    """Return whether the object has any value of that name, such as a parameter."""
     namespaces = ("__dict__", "_parameters", "_buffers", "_modules")
     return any(name in getattr(part, namespace, ()) for namespace in namespaces)
 
@@ -127,6 +129,7 @@ def _packed(value: Any) -> Any:
 
 
 def _unpacked(packed: Any, device: torch.device) -> Any:
+    """Return a copy of the value that :func:`_packed` converted."""
     if isinstance(packed, Tensor):
         return packed.clone()
     if isinstance(packed, list | tuple):

@@ -100,7 +100,7 @@ class FoldRecords:
         }
         value = metrics[self._primary]
         is_better = self._sign * value > self._sign * self._best[1]
-        if step < 0 or self._best[0] < 0 or is_better:
+        if step < 0 or self._best[0] < 0 or is_better:  # the trunk alone (-1) is always replaced
             self._best = step, value
         accuracies = {f"{name}_level0": value for name, value in metrics.items()}
         best = {"best_epoch": self._best[0], "best_accuracy": self._best[1]}
@@ -134,12 +134,11 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
             or getattr(module, "collect_stats", False)
         ):
             keeper.update_records({name: module}, 0, parent_name=parent)
-        inner_parent = (
-            f"{keeper.get_record_name(name, module)}__modules"  # the name that PML's hooks give
-        )
-        for inner, child in module.named_children():
+        # PML's hooks give this name.
+        inner_parent = f"{keeper.get_record_name(name, module)}__modules"
+        for inner_name, child in module.named_children():
             if child not in seen:
-                visit(child, inner, inner_parent)
+                visit(child, inner_name, inner_parent)
 
     visit(loss, "loss")
     if isinstance(miner, nn.Module):

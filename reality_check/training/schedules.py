@@ -73,7 +73,7 @@ class ScheduledValues:
         self._now: dict[str, float] = {}
 
     def __bool__(self) -> bool:
-        """Whether any value has a schedule."""
+        """Return whether any value has a schedule."""
         return bool(self._schedules)
 
     def set(self, iteration: int, iterations_per_epoch: int) -> None:
@@ -93,6 +93,7 @@ class ScheduledValues:
 
 
 def _elapsed_epochs(per: Literal["epoch", "iteration"], iteration: int, per_epoch: int) -> float:
+    """Return the epochs before an iteration, whole ones if the schedule changes per epoch."""
     return iteration // per_epoch if per == "epoch" else iteration / per_epoch
 
 

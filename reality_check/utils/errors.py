@@ -16,7 +16,12 @@ Returned = TypeVar("Returned")
 
 #: Top-level packages whose lines do not show users what to fix in their own code.
 _LIBRARIES = {
-    *("reality_check", "pml_extensions", "pytorch_metric_learning", "torch", "numpy", "optuna"),
+    "reality_check",
+    "pml_extensions",
+    "pytorch_metric_learning",
+    "torch",
+    "numpy",
+    "optuna",
     *sys.stdlib_module_names,
 }
 

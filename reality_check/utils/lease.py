@@ -56,7 +56,7 @@ class Lease:
         self._asked = now()
 
     def renew(self) -> float:
-        """Check that the work is still ours, and return until when, by the clock ``now``.
+        """Check that the work is still ours, and return when the lease ends, by the clock ``now``.
 
         Raises:
             LeaseLost: the work is another worker's.
@@ -69,10 +69,10 @@ class Lease:
         return self._asked + self._duration
 
 
-#: Renews a lease: see :meth:`Lease.renew`.
+#: A function that renews a lease and returns when it ends, see :meth:`Lease.renew`.
 LeaseCheck = Callable[[], float]
 
 
 def no_lease() -> float:
-    """A :data:`LeaseCheck` of work that no other worker can take."""
+    """Return that the lease never ends, for work that no other worker can take."""
     return math.inf

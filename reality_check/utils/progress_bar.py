@@ -39,6 +39,8 @@ def _bar(what: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
 
 
 class _Lines:
+    """Prints the progress as lines of a log."""
+
     def __init__(self, what: str, total: int, done: int) -> None:
         self._what, self._total, self._done = what, total, done
         self._last = time.monotonic()
