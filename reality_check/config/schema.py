@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.claims import Claim
@@ -56,7 +56,7 @@ class Experiment(Strict):
     """Numbers that a paper printed, shown next to the measured ones."""
     variant: str | None = None
     """Name of the one of the file's `variants` to use."""
-    seed: Annotated[int, Field(ge=0), TABLE_NEUTRAL] = 0
+    seed: Annotated[NonNegativeInt, TABLE_NEUTRAL] = 0
     """Seed from which all random choices are derived."""
     device: Annotated[str, RESULT_NEUTRAL] = "auto"
     """auto, cpu, mps, cuda or cuda:N. auto takes a GPU where there is one."""

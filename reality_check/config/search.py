@@ -68,7 +68,7 @@ class _SampledSearch(_AnySearch):
     or the import path of one."""
     sampler_arguments: Fixed = Field(default_factory=dict)
     """Further keyword arguments of the sampler."""
-    startup_trials: Annotated[int, Field(ge=1)] = 10
+    startup_trials: PositiveInt = 10
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
     search."""
     budget: ClassVar[None] = None
