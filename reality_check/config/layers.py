@@ -71,7 +71,9 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     variants = data.pop("variants", None)
     if variants is None:
         return data
-    if not _maps_to_mappings(variants):
+    if not isinstance(variants, Mapping) or not all(
+        isinstance(name, str) and isinstance(entry, Mapping) for name, entry in variants.items()
+    ):
         raise UsageError(f"{where}: variants must map names to keys and values of an experiment.")
     chosen = data.get("variant")
     if not isinstance(chosen, str) or chosen not in variants:
@@ -88,12 +90,6 @@ def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
         raise UsageError(
             f"{where}: variant is {variant!r}, but this experiment has no variants; leave it out."
         )
-
-
-def _maps_to_mappings(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(entry, Mapping) for name, entry in value.items()
-    )
 
 
 def change_methods(

@@ -30,7 +30,7 @@ from reality_check.utils.errors import every
 from reality_check.utils.own_names import RESERVED
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
-from reality_check.utils.text import nearest
+from reality_check.utils.text import duplicates, nearest
 
 
 class Experiment(Strict):
@@ -90,7 +90,7 @@ class Experiment(Strict):
                 f"a method cannot be named {reserved[0]!r}: the output folder, or Windows, keeps "
                 "that name for itself; give it another name"
             )
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = duplicates(names)
         if repeated:
             raise ValueError(f"two methods are named {repeated[0]!r}; give one another name")
         checks: list[Callable[[], None]] = [
@@ -196,7 +196,7 @@ class Experiment(Strict):
     def _check_claims(self) -> None:
         """Check that claims have different names and are about what is measured."""
         names = [claim.name for claim in self.claims]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = duplicates(names)
         if repeated:
             raise ValueError(f"two claims are named {repeated[0]!r}; give one another name")
         known: dict[str, list[str]] = {

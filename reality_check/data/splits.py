@@ -68,8 +68,8 @@ class ClassSplits:
             _check_fold(number, fold, self.trainval)
         for number, fold in enumerate(self.folds):
             for other in range(number):
-                what = f"the validation classes of folds {other} and {number}"
-                _check_disjoint(what, self.folds[other].validation, fold.validation)
+                parts = f"the validation classes of folds {other} and {number}"
+                _check_disjoint(parts, self.folds[other].validation, fold.validation)
 
 
 def class_splits(

@@ -115,13 +115,13 @@ def evaluate_both_geometries(
         raw embeddings only are included once.
     """
     raw = embeddings if raw is None else raw
-    own, other = (embeddings, raw) if normalize else (raw, embeddings)
+    own_vectors, other_vectors = (embeddings, raw) if normalize else (raw, embeddings)
     metrics = [metric_of(name) for name in extra_metrics]
     raw_names = [metric.name for metric in metrics if metric.function == "raw_scatter"]
     own_names = [metric.name for metric in metrics if metric.function != "raw_scatter"]
     shared_names = [metric.name for metric in metrics if metric.both_geometries]
-    other_metrics = evaluate(other, labels, not normalize, shared_names, queries, pairs)
-    own_metrics = evaluate(own, labels, normalize, own_names, queries, pairs)
+    other_metrics = evaluate(other_vectors, labels, not normalize, shared_names, queries, pairs)
+    own_metrics = evaluate(own_vectors, labels, normalize, own_names, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
     scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
@@ -267,8 +267,11 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
-    traces = {"trace_between_raw": between, "trace_within_raw": within}
-    return {"separability_raw": ratio, **traces}
+    return {
+        "separability_raw": ratio,
+        "trace_between_raw": between,
+        "trace_within_raw": within,
+    }
 
 
 def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:

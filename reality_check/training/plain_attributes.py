@@ -62,11 +62,11 @@ class PlainAttributes:
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """Restore a state; attributes that are not in it get their first values."""
         for key, part in self._parts.items():
-            target = {**self._first[key], **state.get(key, {})}
+            restored = {**self._first[key], **state.get(key, {})}
             current = _plain_attributes(part)
-            for name in current.keys() - target.keys():
+            for name in current.keys() - restored.keys():
                 delattr(part, name)
-            for name, value in target.items():
+            for name, value in restored.items():
                 unchanged = name in current and _equal(current[name], value)
                 if not unchanged and (name in current or not _is_taken(part, name)):
                     setattr(part, name, _unpacked(value, self._device))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.utils.errors import UsageError
-from reality_check.utils.text import strict_json
+from reality_check.utils.text import duplicates, strict_json
 
 #: The file that lists all other files with their checksums.
 CONTENTS = "pack.json"
@@ -82,8 +82,8 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     except FileNotFoundError:
         raise UsageError(f"there is no {path}; name a pack or an output folder.") from None
     except Exception as error:  # zipfile and json raise nearly anything for a damaged file
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{path} is no whole pack ({words}); fetch or write it again.") from None
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{path} is no whole pack ({problem}); fetch or write it again.") from None
     sealed = {key: value for key, value in contents.items() if key != "checksum"}
     if contents.get("checksum") != _digest(_canonical_json(sealed)):
         raise _tampered(path, CONTENTS)
@@ -122,9 +122,9 @@ def _read_files(
 ) -> dict[str, bytes]:
     names = archive.namelist()
     if sorted(names) != sorted([CONTENTS, *listed]):
-        odd = sorted({*names} ^ {CONTENTS, *listed}) or [n for n in names if names.count(n) > 1]
+        unexpected = sorted({*names} ^ {CONTENTS, *listed}) or duplicates(names)
         raise UsageError(
-            f"{path} holds other files than it lists ({odd[0]!r}); fetch or write it again."
+            f"{path} holds other files than it lists ({unexpected[0]!r}); fetch or write it again."
         )
     for name in listed:
         if not all(_PART.fullmatch(part) for part in name.split("/")):

@@ -57,11 +57,11 @@ def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
     """
     channels = images.shape[1]
     luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
-    table = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
-    table[:, :channels] = share[:, None, None] * np.eye(channels)
-    table[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
-    table[:, channels] = ((1 - share) * (operation == CONTRAST))[:, None] * luma
-    matrices = torch.from_numpy(table).to(images.device, non_blocking=True)
+    maps = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
+    maps[:, :channels] = share[:, None, None] * np.eye(channels)
+    maps[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
+    maps[:, channels] = ((1 - share) * (operation == CONTRAST))[:, None] * luma
+    matrices = torch.from_numpy(maps).to(images.device, non_blocking=True)
     flat = images.flatten(2)
     with without_autocast(images), without_tf32(images.device):
         mean = torch.bmm(matrices[:, channels:], flat.mean(dim=2)[:, :, None])

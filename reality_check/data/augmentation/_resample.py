@@ -102,8 +102,8 @@ def _weights(
     # The arrays are small, so float64 costs little. The bilinear weight is `bound - distance`, or 0
     # if that is negative, so a bound of -inf hides a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
-    table = np.concatenate(parts, axis=1, dtype=np.float32)
-    on_device = torch.from_numpy(table).to(device, non_blocking=True)
+    packed = np.concatenate(parts, axis=1, dtype=np.float32)
+    on_device = torch.from_numpy(packed).to(device, non_blocking=True)
     centres, taps, bound = on_device.split([output, size, size], dim=1)
     distance = (taps[:, None, :] - centres[:, :, None]).abs_()
     if interpolation == "bicubic":
@@ -132,12 +132,12 @@ def resample_grid(
     """
     count, device = len(pixels), pixels.device
     frame = np.asarray(pixels.shape[1:3], dtype=np.float64)
-    table = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
+    packed = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
     positions = maps * (2 / frame)[:, None]  # -1..1 over the frame
     positions[:, :, 2] -= 1
-    table[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
-    table[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
-    planes = torch.from_numpy(table).to(device, non_blocking=True).view(2 * count, 4)
+    packed[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
+    packed[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
+    planes = torch.from_numpy(packed).to(device, non_blocking=True).view(2 * count, 4)
     with without_autocast(pixels), without_tf32(device):
         grid = planes[:, :3] @ _centres(output, device)
     if (sizes != frame).any():

@@ -35,8 +35,8 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     seed and the character only.
     """
     random = np.random.default_rng([seed, code])
-    inks = [draw(code, face, 2 * size) for face in faces_of(code)]
-    inks = [ink for ink in inks if ink is not None]
+    drawn = (draw(code, face, 2 * size) for face in faces_of(code))
+    inks = [ink for ink in drawn if ink is not None]
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]
@@ -142,14 +142,14 @@ def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Split positions into the pixel before them and the fraction of the way to the next one."""
-    fine = np.rint((position + (side - 1) / 2) * _FRACTION)
-    fine = np.clip(fine, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
-    return fine // _FRACTION, fine % _FRACTION
+    fractions = np.rint((position + (side - 1) / 2) * _FRACTION)
+    fractions = np.clip(fractions, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
+    return fractions // _FRACTION, fractions % _FRACTION
 
 
-def _average(fine: np.ndarray, factor: int) -> np.ndarray:
-    count, side = fine.shape[0], fine.shape[1] // factor
-    return fine.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
+def _average(points: np.ndarray, factor: int) -> np.ndarray:
+    count, side = points.shape[0], points.shape[1] // factor
+    return points.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
 
 
 def _blur(coverage: np.ndarray, passes: np.ndarray) -> np.ndarray:

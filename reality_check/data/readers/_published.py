@@ -122,7 +122,7 @@ def count(files: ImageFiles) -> dict[str, int]:
 def compare_counts(files: ImageFiles, published: PublishedDataset) -> None:
     """Raise UsageError if the numbers of a data set differ from the published ones."""
     counts = count(files)
-    wrong = [what for what, number in published.counts.items() if counts[what] != number]
+    wrong = [name for name, number in published.counts.items() if counts[name] != number]
     if wrong:
         raise UsageError(
             f"{published.title} in {str(files.root)!r} has {_format_counts(counts, wrong)}, but "

@@ -162,33 +162,33 @@ def build_sample_set(
     return TensorSet(Tensors.from_array(samples, what), **options)
 
 
-def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
+def _class_names(values: np.ndarray, names: Any, subject: str) -> tuple[str, ...]:
     if names is None or values.dtype.kind in "US":
         return tuple(str(value) for value in values)
     if int(values.min()) < 0 or int(values.max()) >= len(names):
         raise UsageError(
-            f"{what} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
+            f"{subject} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
             "give one name for each label from 0 on."
         )
     return tuple(str(names[value]) for value in values)
 
 
-def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], what: str) -> Any:
+def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], subject: str) -> Any:
     """Return the array of the chosen name, or, if that is None, the first of the known names."""
     candidates = known if chosen is None else [chosen]
     key = next((name for name in candidates if name in columns), None)
     if key is None:
         raise UsageError(
-            f"{what}: there is no {' or '.join(map(repr, candidates))}, only "
+            f"{subject}: there is no {' or '.join(map(repr, candidates))}, only "
             f"{', '.join(map(repr, columns))}; name one of them.{nearest(candidates[0], columns)}"
         )
     if np.ndim(columns[key]) == 0:
-        raise UsageError(f"{what}: {key!r} has shape (), but needs one entry for each sample.")
+        raise UsageError(f"{subject}: {key!r} has shape (), but needs one entry for each sample.")
     return columns[key]
 
 
-def _find_optional(columns: Columns, chosen: str | None, known: str, what: str) -> Any:
-    return columns.get(known) if chosen is None else _find_array(columns, chosen, (), what)
+def _find_optional(columns: Columns, chosen: str | None, known: str, subject: str) -> Any:
+    return columns.get(known) if chosen is None else _find_array(columns, chosen, (), subject)
 
 
 # -- formats -----------------------------------------------------------------------------------
@@ -207,7 +207,8 @@ def _open(path: Path, y: str | None) -> Columns:
         raise UsageError(f"There is no file {str(path)!r}; check the path.")
     try:
         if path.is_dir():
-            return _read_npy_folder(path)
+            files = sorted(path.glob("*.npy"))
+            return _with_texts({file.stem: np.load(file, "r") for file in files})
         if path.suffix == ".npy":
             return _read_npy(path, y)
         return _FORMATS[path.suffix](path)
@@ -234,11 +235,6 @@ def _read_npy(path: Path, y: str | None) -> Columns:
 def _read_npz(path: Path) -> Columns:
     with np.load(path, allow_pickle=False) as arrays:
         return _with_texts(dict(arrays))
-
-
-def _read_npy_folder(path: Path) -> Columns:
-    """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
-    return _with_texts({file.stem: np.load(file, "r") for file in sorted(path.glob("*.npy"))})
 
 
 def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
@@ -277,22 +273,22 @@ def _read_huggingface(path: Path) -> Columns:
     return _read_arrow(data.with_format("arrow")[:], str(path))
 
 
-def _read_arrow(table: Any, where: str) -> Columns:
+def _read_arrow(table: Any, file: str) -> Columns:
     """Return the columns of an Arrow table by name."""
-    return {name: _to_array(table.column(name), name, where) for name in table.column_names}
+    return {name: _to_array(table.column(name), name, file) for name in table.column_names}
 
 
-def _to_array(column: Any, name: str, where: str) -> np.ndarray:
+def _to_array(column: Any, name: str, file: str) -> np.ndarray:
     """Convert an Arrow column to an array; lists of equal length become its further axes."""
     column = column.combine_chunks()
     flat, sizes = column, []
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
         inner = flat.flatten()
-        size, rest = divmod(len(inner), max(1, len(flat)))
+        size, remainder = divmod(len(inner), max(1, len(flat)))
         lengths = getattr(flat, "value_lengths", lambda: None)()
-        if rest or (lengths is not None and len(lengths.unique()) > 1):
+        if remainder or (lengths is not None and len(lengths.unique()) > 1):
             raise UsageError(
-                f"The column {name!r} of {where!r} has rows of different lengths, but all samples "
+                f"The column {name!r} of {file!r} has rows of different lengths, but all samples "
                 "must have one shape; pad or cut them."
             )
         sizes.append(size)
