@@ -128,6 +128,7 @@ def registered_names(kind: str) -> dict[str, str]:
 
 
 def _find_registered(name: str, kind: str) -> Any:
+    """Return the class of a plain name, from one of the libraries or a plugin."""
     names = registered_names(kind)
     owners = [(names[name], f"{names[name]}.{name}")] if name in names else []
     plugin = find_plugin(kind, name, owners)
@@ -166,8 +167,8 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
         what: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
         extra: arguments of the harness, passed only if the constructor takes them and ``arguments``
-            does not set them to ``null``; the value ``$NAME`` of any other argument stands for one
-            of them.
+            does not set them to ``null``. Any other argument with the value ``$NAME`` gets the one
+            called NAME.
 
     Raises:
         UsageError: an unknown or missing argument, or the constructor refused the values.

@@ -171,6 +171,7 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def _check_keys(data: Mapping[str, Any], where: str) -> None:
+    """Raise UsageError if a key is unknown, or else if a required key is missing."""
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     unknown = [key for key in data if key not in Experiment.model_fields]
     valid = ", ".join([*Experiment.model_fields, "base", "variants"])

@@ -145,6 +145,7 @@ def _add_base(definition: Schema, names: list[Schema]) -> None:
 
 
 def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
+    """Define what ``methods`` may be: a list of names, mappings and packs, or changes."""
     names = _name_schemas(config_files("methods", beside), "method")
     entry = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
     _add_base(method, names)

@@ -9,7 +9,7 @@ from reality_check.config.search import kept_below
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Internal key that holds changes of methods by name until the methods are read.
+#: Internal key of the changes of methods by name, until the methods are read.
 CHANGES = " changes of methods"
 #: The name that stands for all methods in a mapping of changes.
 _ALL = "all"

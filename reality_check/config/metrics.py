@@ -100,7 +100,7 @@ class Metric:
             :data:`reality_check.evaluation.scoring.FUNCTIONS`; for a user-defined metric its import
             path or its name in an installed package.
         higher_is_better: the direction; ``None`` where neither is better.
-        percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.
+        percent: whether it is a fraction, printed in percent; otherwise it is a plain number.
         both_geometries: whether it is measured on both unit and raw vectors.
         selects: whether epochs and trials can be selected by it.
         needs_faiss: whether faiss computes it.

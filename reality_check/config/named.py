@@ -159,6 +159,7 @@ def expand(
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
+    """Return what a name or path stands for as a mapping, merged with its bases."""
     if key == "dataset" and _is_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     if key == "dataset" and name not in config_files(group, beside):
@@ -205,6 +206,7 @@ def _is_plugin(name: str, beside: Path | None) -> bool:
 def _find_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> Path:
+    """Return the YAML file of a name or path."""
     if name.endswith((".yaml", ".yml")):
         file = find_path(name, *(path.parent for path in trail[-1:]), beside)
         if not file.is_file():

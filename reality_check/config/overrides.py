@@ -44,6 +44,7 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 
 
 def _parse_value(text: str, types: Sequence[Any]) -> Any:
+    """Parse the value of a key of these types, see :func:`parse_override`."""
     word = text.strip()
     accepts_more = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in types or [Any])
     if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (accepts_more or str not in types)):

@@ -34,7 +34,7 @@ GROUPS = {
 }
 #: The word for each kind in messages.
 WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
-#: Names that a YAML can hold: there, names with a dot are import paths, and names with a colon
+#: Names that a YAML can contain: there, names with a dot are import paths, and names with a colon
 #: belong to a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 

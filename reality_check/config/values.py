@@ -155,8 +155,8 @@ def parse_value(value: Any, searched: bool = True) -> Any:
         searched: whether mappings may describe ranges and choices.
 
     Raises:
-        ValueError: a YAML cannot hold a value, a mapping mixes the keys of a range with others, or
-            a range is empty.
+        ValueError: a value cannot be written in a YAML, a mapping mixes the keys of a range with
+            others, or a range is empty.
     """
     if isinstance(value, Range | Choices):
         return value
@@ -199,6 +199,7 @@ def _resembles_range(value: Mapping[Any, Any]) -> bool:
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
+    """Return the range or choices that a mapping describes, after checking it."""
     kind, allowed = (
         (Choices, ["choices"]) if "choices" in value else (Range, ["low", "high", "log", "int"])
     )

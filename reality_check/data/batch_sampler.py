@@ -152,6 +152,7 @@ class _Decks:
         return drawn.reshape(-1)
 
     def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
+        """Deal ``count`` different cards of one deck, which is reshuffled when it ends."""
         start, size, dealt = int(self._starts[deck]), int(self._sizes[deck]), int(self._dealt[deck])
         cards = self._cards[start : start + size]
         remaining = cards[dealt : dealt + count].copy()

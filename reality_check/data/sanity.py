@@ -50,6 +50,7 @@ def _comparison_key(name: str) -> str:
 
 
 def _range_oddity(data: SampleSet) -> str:
+    """Return a sentence on values that are likely to be a mistake; ``""`` if there are none."""
     sampled = data.samples[evenly_spread(len(data), 64)]
     if isinstance(sampled, Images):
         peaks = [int(sampled.image(row).max()) for row in range(len(sampled))]

@@ -175,6 +175,7 @@ def _find_labels(
 def _split_by_names(
     trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
+    """Return the split of the rule ``"own"``, with the validation classes of each fold."""
     for number, classes in enumerate(validation):
         tested = set(classes) & set(test)
         if tested:

@@ -125,6 +125,7 @@ class CapturedStep:
         return value
 
     def _record(self, images: Tensor, labels: Tensor) -> None:
+        """Record a step as a graph, or give up if that fails."""
         self._images, self._labels = images.clone(), labels.clone()
         for parameter in self._parameters():
             parameter.grad = None  # so that the gradients are in the graph's own memory
@@ -154,6 +155,7 @@ class CapturedStep:
             torch.rand(1, device=self._device)
 
     def _replay(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Run the graph for a batch; return the loss, which the next run overwrites."""
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._graph.replay()

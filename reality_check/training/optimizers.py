@@ -94,6 +94,7 @@ def _loss_groups(
 def _build_optimizer(
     config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
+    """Construct an optimiser, and check that a training can use it."""
     cls, label = find_class(config.name, "optimizer"), f"optimiser {config.name}"
     takes_decay = "weight_decay" in constructor_arguments(cls)[0]
     if decay and not takes_decay:

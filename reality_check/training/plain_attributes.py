@@ -145,6 +145,7 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
 
 
 def _equal(first: Any, second: Any) -> bool:
+    """Return whether two packed values are equal, with their types and devices."""
     if type(first) is not type(second):
         return False
     if isinstance(first, Tensor):

@@ -140,6 +140,7 @@ def _check_loss_once(
     size: int,
     num_classes: int | None,
 ) -> LossCheck:
+    """Try a loss with one set of sampled values, through its schedules and phases."""
     training = experiment.training_of(method)
     torch.manual_seed(0)
     samples_per_class = method.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS
@@ -169,6 +170,7 @@ def _check_loss_once(
 def _outcome_of_pass(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
+    """Return the outcome of a backward pass, with the first problem that is found."""
     loss_parameters = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
     missing = [name for name, p in loss_parameters.items() if p.grad is None]

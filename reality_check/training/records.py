@@ -92,6 +92,7 @@ class FoldRecords:
         self._unsaved, self._saved_at = False, time.monotonic()
 
     def _add(self, row: Mapping[str, Any]) -> None:
+        """Record a row of the history, with the best epoch so far."""
         step = row["step"]
         metrics = {
             name: value
@@ -127,6 +128,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
     keeper = RecordKeeper(record_writer=numbers, attributes_to_search_for=names)
 
     def visit(module: nn.Module, name: str, parent: str = "") -> None:
+        """Record the attributes of a module and of the modules in it."""
         seen.add(module)
         if (
             not parent

@@ -96,6 +96,7 @@ class Trainer:
             return self._run(saved)
 
     def _run(self, saved: State | None) -> FoldResult:
+        """Train from a saved state, or from the beginning if it is ``None``."""
         self.build()
         if saved is None:
             fit_first_values(self.task, self.module, self.train_set, self.batches)
@@ -143,6 +144,7 @@ class Trainer:
     # -- training ---------------------------------------------------------------------------
 
     def _train_phases(self) -> None:
+        """Train until the last phase has ended."""
         while True:
             while not self.progress.phase_is_over():
                 self._train_epoch()

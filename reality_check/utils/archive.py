@@ -93,6 +93,7 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
 def _read_contents(
     path: Path, archive: zipfile.ZipFile, schema: str, version: int
 ) -> dict[str, Any]:
+    """Return the file :data:`CONTENTS`, after checking its schema and version."""
     names = archive.namelist()
     contents = json.loads(archive.read(CONTENTS)) if CONTENTS in names else {}
     if not isinstance(contents, dict) or contents.get("schema") != schema:
@@ -120,6 +121,7 @@ def _check_size(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
 def _read_files(
     path: Path, archive: zipfile.ZipFile, listed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, bytes]:
+    """Return the listed files of an archive, after comparing them with their checksums."""
     names = archive.namelist()
     if sorted(names) != sorted([CONTENTS, *listed]):
         unexpected = sorted({*names} ^ {CONTENTS, *listed}) or duplicates(names)

@@ -5,7 +5,7 @@ that has not changed for the grace time is stale, so a new monitor has to wait t
 
 A worker does not notice that its own heartbeat is stale: a process that was paused, or whose
 network was down, continues in the middle of a line. So a worker holds a lease, and renews it before
-it writes files that another worker may write by now.
+it writes files, because another worker may have taken them over.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ def try_lock(path: Path) -> Iterator[str | None]:
     """Hold a lock file within the block, unless another process holds it; the file remains.
 
     Yields:
-        Who holds it, such as ``process 12 of the machine a``; ``None`` if this process holds
-        it, or if there are no locks.
+        The holder, such as ``process 12 of the machine a``; ``None`` if it is this process, or if
+        there are no locks.
     """
     if fcntl is None:
         yield None

@@ -58,7 +58,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
 def die_with_parent(parent: int | None = None) -> None:
     """End this process when the one that started it ends, however it ends.
 
-    Linux's parent-death signal does it at once, a watching thread elsewhere.
+    On Linux, the parent-death signal does this at once; elsewhere, a thread watches the parent.
 
     Args:
         parent: The id of the process that started this one, so that this one also ends if its

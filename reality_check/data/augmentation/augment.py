@@ -150,6 +150,7 @@ class Augmentation:
         return self._normalize.preprocessing.normalize(images)
 
     def _geometry(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
+        """Return the images after resize, motion, crop and flip: float32 (B, C, h, w), 0..255."""
         pixels, windows, output = self._normalize.centre(batch)
         windows = self._windows(windows, numbers)
         flip = (
@@ -166,6 +167,7 @@ class Augmentation:
         return resample(pixels, axes_of(maps, windows), output, self._normalize.interpolation)
 
     def _windows(self, centre: Windows, numbers: np.ndarray) -> Windows:
+        """Return each image's window: a random one if a crop is on, else the one in the centre."""
         drawn = numbers[:, _CROP]
         if self._options.resized_crop_scale is not None:
             bounds = self._options.resized_crop_scale, self._options.resized_crop_ratio

@@ -167,6 +167,7 @@ def _write(
 def _write_images(
     temporary: Path, decoded: Iterable[np.ndarray | str], advance: Callable[[int], None]
 ) -> None:
+    """Write the pixels and the index of decoded images, and sync them to the disk."""
     rows, shapes, digests = [], [], []
     broken: dict[int, str] = {}
     with open(temporary / PIXELS, "wb") as pixels:

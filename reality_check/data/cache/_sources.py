@@ -80,6 +80,7 @@ class Sources:
         return np.array([stamp for chunk in stamps for stamp in chunk], np.int64).reshape(-1, 3)
 
     def _stamp(self, path: str) -> tuple[int, int, int]:
+        """Return the three numbers of a file, see :meth:`stamps`."""
         archive, member = self._split_at_archive(path)
         if archive is not None:
             return (*_members(archive).get(member, _MISSING), hash((archive, member)))

@@ -103,6 +103,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _build_image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
+    """Return the decoded images; raise UsageError or warn if others could not be decoded."""
     rows = entry.rows
     skipped = tuple(
         f"{_printable(files.paths[row])}: {reason}" for row, reason in entry.broken.items()

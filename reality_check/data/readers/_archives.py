@@ -51,6 +51,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _extract(archive: Path, target: Path) -> None:
+    """Unpack an archive into the folder ``target``, with a progress bar."""
     description = f"Unpacking {archive.name}"
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:

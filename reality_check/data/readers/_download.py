@@ -144,6 +144,7 @@ def _is_final(error: Exception) -> bool:
 
 
 def _fetch_rest(url: str, part: Path, start: int) -> None:
+    """Append the bytes of a file from the position ``start`` on to ``part``."""
     headers = {"User-Agent": f"reality-check/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"

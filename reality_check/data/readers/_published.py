@@ -214,6 +214,7 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
 
 
 def _describe_missing(folder: Path, published: PublishedDataset) -> str:
+    """Return a sentence on what is missing in the most complete of the possible roots."""
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
     incomplete = [
@@ -229,6 +230,7 @@ def _describe_missing(folder: Path, published: PublishedDataset) -> str:
 
 
 def _advice(folder: Path | None, published: PublishedDataset) -> str:
+    """Return a sentence on how to name the data set's folder or to obtain the data set."""
     fetchable = any(archive.urls for archive in published.archives)
     return (
         f"If you have {published.title}, name its folder: reality-check run "

@@ -84,6 +84,7 @@ def _read(file: Path) -> list[_Line]:
 
 
 def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
+    """Yield the lines of a CSV file, after checking them."""
     columns = [name.strip() for name in reader.fieldnames or ()]
     repeated = duplicates(columns)
     if repeated:

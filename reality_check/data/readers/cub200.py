@@ -37,6 +37,7 @@ def _list_root(root: Path) -> ImageFiles:
 
 
 def _read_pairs(file: Path, key: str, value: str) -> dict[int, Line]:
+    """Return the lines of a list by the number in their first field."""
     lines: dict[int, Line] = {}
     for line in read_lines(file, (key, value)):
         if lines.setdefault(line.integer(0), line) is not line:

@@ -54,7 +54,7 @@ def read_tensors(
         path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that
             ``reality-check embed`` (``.npy`` files by the names of their arrays) or Hugging Face's
             ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
-            ``.safetensors`` files are memory-mapped; those of other files are read into memory.
+            ``.safetensors`` files are memory-mapped; arrays of other files are read into memory.
         x: name of the array of samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
@@ -195,6 +195,7 @@ def _find_optional(columns: Columns, chosen: str | None, known: str, subject: st
 
 
 def _open(path: Path, y: str | None) -> Columns:
+    """Return the arrays of a file or folder by name; ``y`` is the labels' file for ``.npy``."""
     if path.is_dir() and not any(path.glob("*.npy")):
         return _read_huggingface(path)
     if not path.is_dir() and path.suffix not in TENSOR_FILES:

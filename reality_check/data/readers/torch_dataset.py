@@ -62,6 +62,7 @@ def read_torch_dataset(
 
 
 def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
+    """Read all samples and labels, and check that the samples are alike."""
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(
             f"{what} is not a map-style data set: it needs __len__ and __getitem__, got "
@@ -91,6 +92,7 @@ def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
 
 
 def _find_dataset(dataset: str, what: str) -> Any:
+    """Return the class or function that ``dataset`` names."""
     library, colon, name = dataset.partition(":")
     if not colon:
         return find_class(dataset, "dataset")
