@@ -84,7 +84,7 @@ class FoldCheckpoints:
                 if state is None:
                     continue
                 if state["task"] != self._task.fingerprint():
-                    # Left by other parameters, for example before the studies were deleted.
+                    # It is of other parameters, for example from before the studies were deleted.
                     self._remove(name)
                     continue
                 if state["finished"]:

@@ -12,6 +12,8 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from reality_check.utils.progress_bar import say
+
 try:
     import fcntl
 except ImportError:  # on Windows
@@ -19,12 +21,13 @@ except ImportError:  # on Windows
 
 
 @contextlib.contextmanager
-def locked(path: Path, on_wait: Callable[[str], None]) -> Iterator[bool]:
+def locked(path: Path, work: str, report: Callable[[str], None] = say) -> Iterator[bool]:
     """Hold a lock file; if another process holds it, say so and wait until it is free.
 
     Args:
         path: the lock file, in an existing folder; it is removed afterwards.
-        on_wait: called once before waiting, with the holder: ``"process 123 of the machine a"``.
+        work: what the lock is for, such as ``"downloads 'a.zip'."``, for the message.
+        report: called once before waiting, with the message.
 
     Yields:
         Whether the lock is held; False if there are no locks, so that other processes may do the
@@ -36,7 +39,7 @@ def locked(path: Path, on_wait: Callable[[str], None]) -> Iterator[bool]:
     while True:
         descriptor = _open(path)
         try:
-            held = _lock(descriptor, on_wait)
+            held = _lock(descriptor, lambda holder: report(f"Waiting for {holder}, which {work}"))
         except BaseException:
             os.close(descriptor)
             raise

@@ -56,7 +56,7 @@ class Entry:
 
     def images(self) -> Images:
         """Return the images of :attr:`rows`, memory-mapped read-only."""
-        # Not copy-on-write, because a system may refuse such a map if it is larger than its memory.
+        # "r", not copy-on-write: systems may refuse such a map if it is larger than their memory.
         pixels = np.memmap(self.folder / PIXELS, np.uint8, mode="r")
         sizes = self.shapes.prod(axis=1)
         heights, widths, channels = self.shapes.T
@@ -109,12 +109,10 @@ def obtain_entry(
     if entry is not None:
         return entry
 
-    def say_waiting(holder: str) -> None:
-        say(f"Waiting for {holder}, which decodes the images of {name!r}.")
-
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f".lock-{folder.name}"), say_waiting) as has_lock:
+        lock = folder.with_name(f".lock-{folder.name}")
+        with locked(lock, f"decodes the images of {name!r}.") as has_lock:
             existed = folder.exists()  # checked first: without locks, another process may add it
             entry = open_entry(folder, verify)
             if entry is None:

@@ -56,12 +56,10 @@ def download(remote: RemoteFile, folder: Path) -> Path:
     """
     target = folder / remote.name
 
-    def say_waiting(holder: str) -> None:
-        say(f"Waiting for {holder}, which downloads {str(target)!r}.")
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / f".{remote.name}.lock", say_waiting) as has_lock:
+        lock = folder / f".{remote.name}.lock"
+        with locked(lock, f"downloads {str(target)!r}.") as has_lock:
             if target.is_file():
                 check_file(target, remote)
             else:

@@ -17,7 +17,6 @@ from reality_check.data.readers._download import RemoteFile, check_file, downloa
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.paths import expand_path
-from reality_check.utils.progress_bar import say
 
 
 @dataclass(frozen=True)
@@ -173,12 +172,10 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
         The root folder of the data set; None if it is still incomplete.
     """
 
-    def say_waiting(holder: str) -> None:
-        say(f"Waiting for {holder}, which unpacks an archive in {str(folder)!r}.")
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".unpacking.lock", say_waiting):
+        work = f"unpacks an archive in {str(folder)!r}."
+        with locked(folder / ".unpacking.lock", work):
             # The previous holder of the lock may have unpacked the data set.
             root = _find_root(folder, published)
             for archive in published.archives if root is None else ():
