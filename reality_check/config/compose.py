@@ -95,6 +95,7 @@ def compose(
     expanders["methods"] = partial(expand_methods, data["methods"], beside)
     data |= zip(expanders, every(expanders.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
+    # Overrides of the search are merged together, since its kind decides which keys are kept.
     changed_search: dict[str, Any] = {}
     for keys, value in parsed:
         if keys == ["protocol", "search"]:

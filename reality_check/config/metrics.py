@@ -50,6 +50,7 @@ class Stage(str, enum.Enum):
     FINAL = "final"
     BASELINES = "baselines"
 
+    # As in enum.StrEnum, which Python 3.10 does not have.
     __str__ = str.__str__
     __format__ = str.__format__  # type: ignore[assignment]
 

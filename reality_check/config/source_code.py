@@ -128,6 +128,7 @@ def _own_root(top: str) -> Path | None:
         return None
     if spec is None or not (spec.submodule_search_locations or spec.has_location):
         return None
+    # A package has folders, a module only its file.
     root = Path([*(spec.submodule_search_locations or ()), spec.origin][0] or "").resolve().parent
     is_installed = any(root.glob("*.dist-info")) and _distribution(top) is not None
     return None if is_installed or _INSTALLED & {*root.parts} else root

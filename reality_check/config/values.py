@@ -169,7 +169,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
     if isinstance(value, Unquoted):
         raise ValueError(f"{value} has several meanings; write true, false, {_PLAIN}")
     if isinstance(value, str):
-        return str.__str__(value).encode().decode()  # half a surrogate pair is an error
+        return str.__str__(value).encode().decode()  # a plain str; lone surrogates are an error
     if value is None or isinstance(value, bool):
         return value
     if is_number(value) and not math.isnan(value):

@@ -75,10 +75,11 @@ def _parse(text: str) -> Iterator[tuple[str, str, bool]]:
         if 2 * math.prod(map(int, head)) != len(lines):
             raise ValueError(f"its first line does not announce its {len(lines)} pairs")
         for a, number_a, *rest in lines:
-            b, number_b = rest if rest[1:] else (a, *rest)
+            b, number_b = rest if rest[1:] else (a, *rest)  # a line of one name is of one class
             yield f"{a}/{a}_{int(number_a):04d}", f"{b}/{b}_{int(number_b):04d}", not rest[1:]
     else:
-        fields, step = text.split(), 4 if len(head) == 2 else 3  # CALFW, CPLFW: one image per line
+        # CALFW and CPLFW have two lines IMAGE FLAG for each pair, other lists IMAGE IMAGE FLAG.
+        fields, step = text.split(), 4 if len(head) == 2 else 3
         columns = (fields[start::step] for start in (0, step - 2, step - 1))
         for a, b, flag in zip(*columns, strict=True):
             yield a, b, int(flag) > 0

@@ -65,8 +65,11 @@ class ClassSplits:
     def __post_init__(self) -> None:
         _check_disjoint("trainval and test", self.trainval, self.test)
         for number, fold in enumerate(self.folds):
-            _check_fold(number, fold, self.trainval)
-        for number, fold in enumerate(self.folds):
+            _check_disjoint(f"train and validation of fold {number}", fold.train, fold.validation)
+            if not fold.train or not fold.validation:
+                raise ValueError(f"Fold {number} has no classes to train or to validate on.")
+            if {*fold.train, *fold.validation} != {*self.trainval}:
+                raise ValueError(f"Train and validation of fold {number} do not make up trainval.")
             for other in range(number):
                 parts = f"the validation classes of folds {other} and {number}"
                 _check_disjoint(parts, self.folds[other].validation, fold.validation)
@@ -211,14 +214,6 @@ _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
     "kfold": lambda total, folds: [fold.tolist() for fold in np.array_split(range(total), folds)],
     "halves": lambda total, folds: [range(total // 2, total)],
 }
-
-
-def _check_fold(number: int, fold: Fold, trainval: tuple[int, ...]) -> None:
-    _check_disjoint(f"train and validation of fold {number}", fold.train, fold.validation)
-    if not fold.train or not fold.validation:
-        raise ValueError(f"Fold {number} has no classes to train or to validate on.")
-    if set(fold.train) | set(fold.validation) != set(trainval):
-        raise ValueError(f"Train and validation of fold {number} do not make up trainval.")
 
 
 def _check_disjoint(parts: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:

@@ -215,7 +215,7 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     Raises:
         UsageError: the function raised, or did not return one finite number.
     """
-    (metric,) = metrics
+    (metric,) = metrics  # no other metric is computed by the same function
     function = find_class(metric.function, "metric")
     label = f"metric {metric.name!r}"
     x, y = sample.points.float().clone(), torch.from_numpy(np.array(sample.labels, np.int64))

@@ -132,7 +132,7 @@ def images_below(root: Path) -> list[str]:
     for name in names:
         *folders, file = name.split("/")
         ending = os.path.splitext(file)[1].lower()
-        reasons = [
+        reasons = [  # why the file is left out, if there are any
             *(f"{folder}/" for folder in folders if is_clutter(folder)),
             *filter(name.startswith, outputs),
             *[name] * (not file),  # a folder that was not entered

@@ -282,7 +282,7 @@ def _read_arrow(table: Any, file: str) -> Columns:
 def _to_array(column: Any, name: str, file: str) -> np.ndarray:
     """Convert an Arrow column to an array; lists of equal length become its further axes."""
     column = column.combine_chunks()
-    flat, sizes = column, []
+    flat, sizes = column, []  # each level of nested lists becomes an axis
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
         inner = flat.flatten()
         size, remainder = divmod(len(inner), max(1, len(flat)))
