@@ -203,6 +203,6 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
         raise UsageError(
             f"batch_size={batch_size} with samples_per_class={samples_per_class} needs "
             f"{classes_per_batch} classes, but there are {num_classes} to train on; write "
-            f"protocol.training.batch_size: {num_classes * samples_per_class}, or for the method "
-            f"samples_per_class: {smallest_samples_per_class}."
+            f"protocol.training.batch_size: {num_classes * samples_per_class}, or set the method's "
+            f"samples_per_class to {smallest_samples_per_class}."
         )
