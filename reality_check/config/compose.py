@@ -74,7 +74,14 @@ def compose(
     where: str = "experiment",
     beside: Path | None = None,
 ) -> Experiment:
-    """Validate an experiment given as plain data. See :func:`load_experiment`."""
+    """Validate an experiment that is given as plain data, see :func:`load_experiment`.
+
+    Args:
+        raw: the keys and values of a YAML.
+        overrides: as in :func:`load_experiment`.
+        where: the name of the data in messages.
+        beside: a folder whose YAML files may be named, too.
+    """
     data = unshared(raw)
     parsed = [parse_override(text) for text in overrides]
     for keys, value in parsed:

@@ -56,7 +56,7 @@ class Stage(str, enum.Enum):
 
     @property
     def category_of_seeds(self) -> str:
-        """The name that seeds are derived from; the final stage uses that of its category."""
+        """The name that seeds are derived from; for the final stage, the name of its category."""
         return "complete" if self is Stage.FINAL else self.value
 
     @property
@@ -134,7 +134,7 @@ class Metric:
 
     @property
     def maximised(self) -> Metric:
-        """The metric that epochs and trials are selected by: itself, or minus it."""
+        """The metric that epochs and trials are selected by: this one, or its negative."""
         if self.sign > 0:
             return self
         return replace(self, title=f"-{self.title}", higher_is_better=True)
@@ -179,7 +179,7 @@ _ON_PAIRS = re.compile(r"verification_(?!accuracy$)(.+?)(_se)?")
 
 
 def find_metric(name: str, described: Mapping[str, Description] | None = None) -> Metric | None:
-    """Return the metric of a name; ``None`` where there is none. Nothing is imported.
+    """Return the metric of a name, or ``None`` if there is none, without importing its code.
 
     Args:
         name: a name in the table; ``recall_at_K``; ``CORRUPTION_precision_at_1``, ``trainval_...``

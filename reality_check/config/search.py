@@ -195,9 +195,9 @@ def kept_below(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping
 
 
 def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a search that a run wrote before there were kinds as one of its kind.
+    """Add the kind to a search of an earlier version, which had the keys of all kinds.
 
-    Such a search has the keys of all kinds; the keys of other kinds are dropped.
+    The keys of other kinds are dropped.
     """
     if ALL_KEYS - search.keys() != {"kind"}:
         return search

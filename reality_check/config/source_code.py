@@ -119,7 +119,7 @@ def own_files(module: str) -> dict[str, Path]:
 
 
 def _own_root(top: str) -> Path | None:
-    """Return the folder that an own top-level module lies in; ``None`` if it is not the user's."""
+    """Return the folder with a top-level module of the user; ``None`` if it is not the user's."""
     if top in (*_OURS, *sys.stdlib_module_names):
         return None
     try:

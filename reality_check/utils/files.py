@@ -50,7 +50,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system can sync a folder (not on Windows)."""
+    """Make the rename itself durable, if the system can sync a folder (Windows cannot)."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
