@@ -64,7 +64,7 @@ class CapturedStep:
         """Drop the graph, since a Python value of the step has changed, such as one of the loss."""
         self._graph: Any = None
         self._gradients: list[tuple[nn.Parameter, Tensor]] = []
-        self._seen, self._checks = 0, 0
+        self._warm_up_steps, self._checked_steps = 0, 0
 
     def give_up(self, why: str) -> None:
         """Take plain steps from now on, and log why."""
@@ -75,17 +75,17 @@ class CapturedStep:
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Set the gradients, and return the value of the loss."""
         if self.why_not is None and self._graph is None:
-            self._seen += 1
-            if self._seen < WARM_UP:
+            self._warm_up_steps += 1
+            if self._warm_up_steps < WARM_UP:
                 return self._run_on_stream(images, labels)
-            if self._seen == WARM_UP:
+            if self._warm_up_steps == WARM_UP:
                 return self._run_watched(images, labels)
             self._record(images, labels)
         if self.why_not is not None:
             return self._compute(images, labels)
         if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
             return self._compute(images, labels)
-        if self._checks < CHECKS:
+        if self._checked_steps < CHECKS:
             return self._run_both_ways(images, labels)
         return self._replay(images, labels).clone()
 
@@ -178,7 +178,7 @@ class CapturedStep:
         expected = self._copy_outcome(value)
         if not all(bool(torch.isfinite(t).all()) for ts in expected.values() for t in ts):
             return value  # the float16 scale may still be too large; compare a later step
-        self._checks += 1
+        self._checked_steps += 1
         for name, tensors in expected.items():
             difference = _relative_difference(repeated[name], tensors)
             if not difference <= self._tolerance:

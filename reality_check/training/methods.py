@@ -180,17 +180,17 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
 
 def _searchable_options(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """Return the options of a method that can be searched, with the protocol's learning rates."""
-    rates = {}
+    rates, searched_by_all = {}, set()
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
         method_rate = getattr(method.learning_rates, part)
         rates[part] = getattr(optimizers, part).lr if method_rate is None else method_rate
-    # A learning rate without an effect is not searched, even if the protocol's is.
-    searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
-    if searched_by_all and not has_parameters(method, protocol):
+        if method_rate is None and not isinstance(rates[part], float):
+            searched_by_all.add(part)
+    # A learning rate without an effect is not searched, even if all methods search theirs.
+    if "loss" in searched_by_all and not has_parameters(method, protocol):
         rates["loss"] = 0.0
-    searched_by_all = method.learning_rates.trunk is None and not isinstance(rates["trunk"], float)
-    if searched_by_all and model is not None and model.trunk == "identity":
+    if "trunk" in searched_by_all and model is not None and model.trunk == "identity":
         rates["trunk"] = 0.0
     parts = method.learning_rates.loss_parts
     rates |= {f"{LOSS_PART}{name}": rate for name, rate in parts.items()}

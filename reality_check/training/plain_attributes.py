@@ -44,7 +44,7 @@ class PlainAttributes:
             for name, value in owners.items()
             for path, part in _modules_of(value)
         }
-        self._first = {
+        self._initial = {
             key: checkpoints.clone(_plain_attributes(part)) for key, part in self._parts.items()
         }
 
@@ -54,15 +54,15 @@ class PlainAttributes:
             key: {
                 name: checkpoints.clone(value)
                 for name, value in _plain_attributes(part).items()
-                if name not in self._first[key] or not _equal(self._first[key][name], value)
+                if name not in self._initial[key] or not _equal(self._initial[key][name], value)
             }
             for key, part in self._parts.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Restore a state; attributes that are not in it get their first values."""
+        """Restore a state; attributes that are not in it get their initial values."""
         for key, part in self._parts.items():
-            restored = {**self._first[key], **state.get(key, {})}
+            restored = {**self._initial[key], **state.get(key, {})}
             current = _plain_attributes(part)
             for name in current.keys() - restored.keys():
                 delattr(part, name)

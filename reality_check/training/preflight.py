@@ -360,10 +360,9 @@ def with_trials(experiment: Experiment) -> Experiment:
         return experiment
     methods = []
     for method in experiment.methods:
-        if method.packed is not None:
-            methods.append(method)
-            continue
-        space = search_space(method, protocol, experiment.model_of(method))
-        trials = per_parameter * max(1, len(space))
-        methods.append(method.model_copy(update={"trials": trials}))
+        if method.packed is None:
+            space = search_space(method, protocol, experiment.model_of(method))
+            trials = per_parameter * max(1, len(space))
+            method = method.model_copy(update={"trials": trials})
+        methods.append(method)
     return experiment.model_copy(update={"methods": methods})

@@ -128,6 +128,6 @@ class Normalize:
         return images
 
     def _kernel_is_faster(self, pixels: Tensor) -> bool:
-        """Return whether torch's kernel is faster, and equal to Pillow's, as the bilinear one is."""
+        """Return whether torch's kernel is faster and equal to Pillow's: the bilinear one is."""
         large = min(pixels.shape[1:3]) >= _MIN_KERNEL_SIDE
         return large and pixels.device.type == "cpu" and self.interpolation == "bilinear"
