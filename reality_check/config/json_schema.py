@@ -60,7 +60,7 @@ def json_schema(beside: Path | None = None) -> Schema:
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top
     classes: list[type[Strict]] = [Strict]
-    for model in classes:
+    for model in classes:  # subclasses are appended in the loop
         classes += model.__subclasses__()
         if model.__name__ in definitions:
             _adapt(definitions[model.__name__], model)

@@ -61,8 +61,7 @@ class Sources:
         """
         archive, member = self._split_at_archive(path)
         if archive is None:
-            with open(os.path.join(self._root, path), "rb") as file:
-                return file.read()
+            return (self._root / path).read_bytes()
         with self._opening:
             if archive not in self._opened:
                 self._opened[archive] = open_zip(archive)
