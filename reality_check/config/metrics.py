@@ -100,7 +100,7 @@ class Metric:
         function: the code that computes it: a key of
             :data:`reality_check.evaluation.scoring.FUNCTIONS`; for a user-defined metric its import
             path or its name in an installed package.
-        higher_is_better: the direction; ``None`` where neither is better.
+        higher_is_better: the direction; ``None`` if neither is better.
         percent: whether it is a fraction, printed in percent; otherwise it is a plain number.
         both_geometries: whether it is measured on both unit and raw vectors.
         selects: whether epochs and trials can be selected by it.

@@ -40,7 +40,7 @@ _Jitter = Annotated[float, Field(ge=0, le=10)]
 
 
 class Optimizer(Strict):
-    """An optimiser. Its class is called with ``weight_decay`` where it takes one."""
+    """An optimiser. Its class is called with ``weight_decay`` if it takes one."""
 
     name: Name = "RMSprop"
     """One of torch.optim, or the import path of a class."""

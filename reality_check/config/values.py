@@ -71,7 +71,7 @@ class Strict(BaseModel):
     def as_meant(cls, values: Any) -> Any:
         """Interpret ambiguous words of YAML 1.1 by the types of their keys.
 
-        Keys that are :data:`GONE` are left out where they have their default.
+        Keys that are :data:`GONE` are left out if they have their default.
         """
         if not isinstance(values, Mapping):
             return values

@@ -160,7 +160,7 @@ class ImageSet(SampleSet):
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Height, width and channels of every image; None where their sizes differ."""
+        """Height, width and channels of every image; None if their sizes differ."""
         return self.images.shape
 
     @functools.cached_property

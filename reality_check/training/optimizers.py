@@ -44,7 +44,7 @@ class Together(torch.optim.Optimizer):
 def build_optimizers(
     network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimisers of the trunk, the embedder and the loss, where they have parameters."""
+    """Return the optimisers of the trunk, the embedder and the loss, if they have parameters."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),

@@ -82,7 +82,7 @@ def _open(path: Path) -> int:
 
 
 def _lock(descriptor: int, on_wait: Callable[[str], None] | None = None) -> bool:
-    """Lock a file and write who holds it; return False where the file system has no locks.
+    """Lock a file and write who holds it; return False if the file system has no locks.
 
     Raises:
         BlockingIOError: another process holds the lock, and ``on_wait`` is None.
