@@ -159,13 +159,13 @@ def _find_registered(name: str, kind: str) -> Any:
     )
 
 
-def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str, Any]) -> Any:
+def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[str, Any]) -> Any:
     """Construct ``cls`` with the arguments of a YAML.
 
     Args:
         cls: a class or function.
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
-        what: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
+        subject: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
         extra: arguments of the harness, passed only if the constructor takes them and ``arguments``
             does not set them to ``null``. Any other argument with the value ``$NAME`` gets the one
             called NAME.
@@ -176,20 +176,20 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     accepted, open_ended = constructor_arguments(cls)
     withheld = {key for key, value in arguments.items() if key in extra and value is None}
     keywords = {
-        key: _build_nested(key, value, what, extra)
+        key: _build_nested(key, value, subject, extra)
         for key, value in arguments.items()
         if key not in withheld
     }
     for key in keywords:
         if key in extra and arguments[key] != f"${key}":
             raise UsageError(
-                f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
+                f"{subject}: {key!r} is set by the harness; remove it from arguments (or write "
                 f"{key}: null, to withhold it from the class)."
             )
         if key not in accepted and not open_ended:
             valid = [name for name in accepted if name not in extra]
             raise UsageError(
-                f"{what} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
+                f"{subject} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
                 f"{nearest(key, valid)}"
             )
     added = [key for key in extra if key in accepted and key not in withheld]
@@ -198,13 +198,13 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     if missing:
         known = f", or for what the harness knows one of {_names_of(extra)} as VALUE"
         raise UsageError(
-            f"{what} needs the argument {missing[0]!r}, which has no default; write "
+            f"{subject} needs the argument {missing[0]!r}, which has no default; write "
             f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
         )
     # An optimiser's params are too long for a message.
     shown = ", ".join(f"{key}={one_line(keywords[key], 60)}" for key in keywords if key != "params")
     with users_code(
-        f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
+        f"{subject} could not be built {f'with {shown}' if shown else 'without arguments'}"
     ):
         return cls(**keywords)
 
@@ -220,26 +220,26 @@ def required_arguments(cls: Any) -> list[str]:
     return [p.name for p in settable if p.kind in _BY_NAME and p.default is p.empty]
 
 
-def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+def _build_nested(key: str, value: Any, subject: str, extra: Mapping[str, Any]) -> Any:
     """Return an argument's value, with objects built for the classes that it names."""
     if isinstance(value, list) and key in _ARGUMENT_LIST_KINDS:
-        return [_build_nested(_ARGUMENT_LIST_KINDS[key], item, what, extra) for item in value]
+        return [_build_nested(_ARGUMENT_LIST_KINDS[key], item, subject, extra) for item in value]
     kind = _ARGUMENT_KINDS.get(key)
     if isinstance(value, str) and kind:
         value = {"class": value}
     if not (isinstance(value, Mapping) and "class" in value):
-        return _harness_value(value, what, extra)
+        return _harness_value(value, subject, extra)
     name = str(value["class"])
     arguments = {name: item for name, item in value.items() if name != "class"}
-    return build(find_class(name, kind or key), arguments, f"{what}: {key} {name}", extra)
+    return build(find_class(name, kind or key), arguments, f"{subject}: {key} {name}", extra)
 
 
-def _harness_value(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+def _harness_value(value: Any, subject: str, extra: Mapping[str, Any]) -> Any:
     """Return the harness's value for ``$NAME``; other values are returned unchanged."""
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
     if value[1:] not in extra:
-        raise UsageError(f"{what}: the harness knows no {value}, only {_names_of(extra)}.")
+        raise UsageError(f"{subject}: the harness knows no {value}, only {_names_of(extra)}.")
     return extra[value[1:]]
 
 

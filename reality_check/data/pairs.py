@@ -39,29 +39,29 @@ def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
 
     Fold k consists of the k-th tenth of the pairs of one class and the k-th tenth of the others.
     """
-    what, row_of_name = f"the list of pairs {pair_list.file!r}", dict[str, int]()
+    subject, row_of_name = f"the list of pairs {pair_list.file!r}", dict[str, int]()
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
         key = _normalize_name(name.removeprefix(pair_list.images))
         if name.startswith(pair_list.images) and row_of_name.setdefault(key, row) != row:
-            raise UsageError(f"{what}: two test images are named {key!r}; rename one.")
+            raise UsageError(f"{subject}: two test images are named {key!r}; rename one.")
     pairs = []
     try:
         for a, b, same in _parse(expand_path(pair_list.file).read_text(encoding="utf-8-sig")):
             pairs.append((row_of_name[_normalize_name(a)], row_of_name[_normalize_name(b)], same))
     except KeyError as error:
         raise UsageError(
-            f"{what} has {error}, but test images have names such as "
+            f"{subject} has {error}, but test images have names such as "
             f"{min(row_of_name, default='')!r}; write as images what paths begin with in the data "
             "set and not in the list."
         ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{what} cannot be read after {len(pairs)} pairs: {error}.") from None
+        raise UsageError(f"{subject} cannot be read after {len(pairs)} pairs: {error}.") from None
     first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     indices_by_kind = np.flatnonzero(flags), np.flatnonzero(flags == 0)
     sizes = [len(indices) for indices in indices_by_kind]
     if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
-            f"{what} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
+            f"{subject} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
             f"folds need as many of each, a multiple of {FOLDS}; restore the list."
         )
     order = np.stack(indices_by_kind).reshape(2, FOLDS, -1).swapaxes(0, 1).ravel()

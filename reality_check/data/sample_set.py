@@ -189,8 +189,8 @@ class TensorSet(SampleSet):
 
     def __post_init__(self) -> None:
         if isinstance(self.samples, np.ndarray):
-            what = f"The samples of {self.name!r}"
-            object.__setattr__(self, "samples", Tensors.from_array(self.samples, what))
+            subject = f"The samples of {self.name!r}"
+            object.__setattr__(self, "samples", Tensors.from_array(self.samples, subject))
         super().__post_init__()
 
     def _content(self) -> tuple[Sequence[object], np.ndarray]:

@@ -39,11 +39,11 @@ class WorkFailed(Exception):
 
 
 @contextlib.contextmanager
-def users_code(what: str) -> Iterator[None]:
+def users_code(subject: str) -> Iterator[None]:
     """Turn any exception that user code raises, SystemExit included, into a UsageError.
 
     Args:
-        what: The beginning of the message, such as ``method 'mine': MyLoss failed``.
+        subject: the beginning of the message, such as ``method 'mine': MyLoss failed``.
 
     Raises:
         UsageError: the code raised an exception. A UsageError or KeyboardInterrupt is passed on.
@@ -53,7 +53,7 @@ def users_code(what: str) -> Iterator[None]:
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise UsageError(f"{what}: {reason(error)}") from error
+        raise UsageError(f"{subject}: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:

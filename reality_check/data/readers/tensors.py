@@ -112,7 +112,7 @@ def build_sample_set(
     samples: np.ndarray,
     labels: np.ndarray,
     name: str,
-    what: str,
+    subject: str,
     names: Sequence[str] | np.ndarray | None = None,
     queries: np.ndarray | None = None,
     class_names: Sequence[str] | np.ndarray | None = None,
@@ -125,7 +125,7 @@ def build_sample_set(
         samples: shape (N, ...); uint8 (N, H, W), or (N, H, W, C) with 1 or 3 channels, are images.
         labels: integers or texts, shape (N,).
         name: name of the data set.
-        what: what error messages call the samples.
+        subject: what error messages call the samples.
         names: name of each sample; None if the samples have no names.
         queries: bool, shape (N,): which samples are queries; None if all are.
         class_names: name of each integer label; None if labels are their own names.
@@ -140,13 +140,13 @@ def build_sample_set(
         expected = f"one integer or text for each of {len(samples)} samples"
         more = "; 2-d labels have no single class" if labels.ndim == 2 else ""
         raise UsageError(
-            f"{what} have labels of shape {labels.shape} and type {labels.dtype}, but they must be "
-            f"{expected}{more}."
+            f"{subject} have labels of shape {labels.shape} and type {labels.dtype}, but they must "
+            f"be {expected}{more}."
         )
     values, ranks = np.unique(labels, return_inverse=True)
     options: dict[str, Any] = {
         "labels": ranks.astype(np.int64),
-        "class_names": _class_names(values, class_names, what),
+        "class_names": _class_names(values, class_names, subject),
         "name": name,
         "sample_names": None if names is None else np.asarray(names).astype(str),
         "origin": origin,
@@ -159,7 +159,7 @@ def build_sample_set(
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
         return ImageSet(Images.from_array(samples), **options)
-    return TensorSet(Tensors.from_array(samples, what), **options)
+    return TensorSet(Tensors.from_array(samples, subject), **options)
 
 
 def _class_names(values: np.ndarray, names: Any, subject: str) -> tuple[str, ...]:
