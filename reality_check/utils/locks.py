@@ -12,8 +12,6 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from reality_check.utils.progress_bar import say
-
 try:
     import fcntl
 except ImportError:  # on Windows
@@ -21,7 +19,7 @@ except ImportError:  # on Windows
 
 
 @contextlib.contextmanager
-def locked(path: Path, work: str, report: Callable[[str], None] = say) -> Iterator[bool]:
+def locked(path: Path, work: str, report: Callable[[str], None]) -> Iterator[bool]:
     """Hold a lock file; if another process holds it, say so and wait until it is free.
 
     Args:

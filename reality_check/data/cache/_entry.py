@@ -112,7 +112,7 @@ def obtain_entry(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_name(f".lock-{folder.name}")
-        with locked(lock, f"decodes the images of {name!r}.") as has_lock:
+        with locked(lock, f"decodes the images of {name!r}.", say) as has_lock:
             existed = folder.exists()  # checked first: without locks, another process may add it
             entry = open_entry(folder, verify)
             if entry is None:

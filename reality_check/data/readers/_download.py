@@ -59,7 +59,7 @@ def download(remote: RemoteFile, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / f".{remote.name}.lock"
-        with locked(lock, f"downloads {str(target)!r}.") as has_lock:
+        with locked(lock, f"downloads {str(target)!r}.", say) as has_lock:
             if target.is_file():
                 check_file(target, remote)
             else:

@@ -17,6 +17,7 @@ from reality_check.data.readers._download import RemoteFile, check_file, downloa
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.paths import expand_path
+from reality_check.utils.progress_bar import say
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
     try:
         folder.mkdir(parents=True, exist_ok=True)
         work = f"unpacks an archive in {str(folder)!r}."
-        with locked(folder / ".unpacking.lock", work):
+        with locked(folder / ".unpacking.lock", work, say):
             # The previous holder of the lock may have unpacked the data set.
             root = _find_root(folder, published)
             for archive in published.archives if root is None else ():
