@@ -119,7 +119,7 @@ class Claim(Strict):
 
 
 def _margin_number(margin: float | str) -> float | None:
-    """Return the number of points or of percent; ``None`` if the text is neither."""
+    """Return the number of points or of percent; None if there is no positive number."""
     if isinstance(margin, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", margin.strip())
         margin = float(match[1]) if match else 0.0

@@ -57,6 +57,8 @@ _ARGUMENT_KINDS = {
 }
 #: Constructor arguments whose value lists classes (PML's MultipleLosses), and their kind.
 _ARGUMENT_LIST_KINDS = {"losses": "loss", "miners": "miner"}
+#: The kinds of parameters that can be passed by name.
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def find_class(name: str, kind: str) -> Any:
@@ -126,6 +128,7 @@ def registered_names(kind: str) -> dict[str, str]:
 
 
 def _find_registered(name: str, kind: str) -> Any:
+    """Return the class of a plain name, from one of the libraries or a plugin."""
     names = registered_names(kind)
     owners = [(names[name], f"{names[name]}.{name}")] if name in names else []
     plugin = find_plugin(kind, name, owners)
@@ -156,16 +159,16 @@ def _find_registered(name: str, kind: str) -> Any:
     )
 
 
-def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str, Any]) -> Any:
+def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[str, Any]) -> Any:
     """Construct ``cls`` with the arguments of a YAML.
 
     Args:
         cls: a class or function.
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
-        what: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
+        subject: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
         extra: arguments of the harness, passed only if the constructor takes them and ``arguments``
-            does not set them to ``null``; the value ``$NAME`` of any other argument stands for one
-            of them.
+            does not set them to ``null``. Any other argument with the value ``$NAME`` gets the one
+            called NAME.
 
     Raises:
         UsageError: an unknown or missing argument, or the constructor refused the values.
@@ -173,20 +176,20 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     accepted, open_ended = constructor_arguments(cls)
     withheld = {key for key, value in arguments.items() if key in extra and value is None}
     keywords = {
-        key: _build_nested(key, value, what, extra)
+        key: _build_nested(key, value, subject, extra)
         for key, value in arguments.items()
         if key not in withheld
     }
     for key in keywords:
         if key in extra and arguments[key] != f"${key}":
             raise UsageError(
-                f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
+                f"{subject}: {key!r} is set by the harness; remove it from arguments (or write "
                 f"{key}: null, to withhold it from the class)."
             )
         if key not in accepted and not open_ended:
             valid = [name for name in accepted if name not in extra]
             raise UsageError(
-                f"{what} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
+                f"{subject} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
                 f"{nearest(key, valid)}"
             )
     added = [key for key in extra if key in accepted and key not in withheld]
@@ -195,13 +198,13 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     if missing:
         known = f", or for what the harness knows one of {_names_of(extra)} as VALUE"
         raise UsageError(
-            f"{what} needs the argument {missing[0]!r}, which has no default; write "
+            f"{subject} needs the argument {missing[0]!r}, which has no default; write "
             f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
         )
-    # The parameters of an optimiser are long.
+    # An optimiser's params are too long for a message.
     shown = ", ".join(f"{key}={one_line(keywords[key], 60)}" for key in keywords if key != "params")
     with users_code(
-        f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
+        f"{subject} could not be built {f'with {shown}' if shown else 'without arguments'}"
     ):
         return cls(**keywords)
 
@@ -213,30 +216,30 @@ def required_arguments(cls: Any) -> list[str]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return []
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     settable = parameters[1:] if inspect.isclass(cls) else parameters
-    return [p.name for p in settable if p.kind in named and p.default is p.empty]
+    return [p.name for p in settable if p.kind in _BY_NAME and p.default is p.empty]
 
 
-def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+def _build_nested(key: str, value: Any, subject: str, extra: Mapping[str, Any]) -> Any:
+    """Return an argument's value, with objects built for the classes that it names."""
     if isinstance(value, list) and key in _ARGUMENT_LIST_KINDS:
-        return [_build_nested(_ARGUMENT_LIST_KINDS[key], item, what, extra) for item in value]
+        return [_build_nested(_ARGUMENT_LIST_KINDS[key], item, subject, extra) for item in value]
     kind = _ARGUMENT_KINDS.get(key)
     if isinstance(value, str) and kind:
         value = {"class": value}
     if not (isinstance(value, Mapping) and "class" in value):
-        return _harness_value(value, what, extra)
+        return _harness_value(value, subject, extra)
     name = str(value["class"])
     arguments = {name: item for name, item in value.items() if name != "class"}
-    return build(find_class(name, kind or key), arguments, f"{what}: {key} {name}", extra)
+    return build(find_class(name, kind or key), arguments, f"{subject}: {key} {name}", extra)
 
 
-def _harness_value(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+def _harness_value(value: Any, subject: str, extra: Mapping[str, Any]) -> Any:
     """Return the harness's value for ``$NAME``; other values are returned unchanged."""
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
     if value[1:] not in extra:
-        raise UsageError(f"{what}: the harness knows no {value}, only {_names_of(extra)}.")
+        raise UsageError(f"{subject}: the harness knows no {value}, only {_names_of(extra)}.")
     return extra[value[1:]]
 
 
@@ -251,7 +254,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
     """
     if not inspect.isclass(cls):
         arguments = list(inspect.signature(cls).parameters.values())
-        names = [p.name for p in arguments if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        names = [p.name for p in arguments if p.kind in _BY_NAME]
         return names, any(p.kind is p.VAR_KEYWORD for p in arguments)
     names = []
     for base in cls.__mro__:
@@ -261,11 +264,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         if base.__module__ == "torch.nn.modules.module":
             return names, False
         parameters = list(inspect.signature(init).parameters.values())[1:]
-        names += [
-            p.name
-            for p in parameters
-            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
-        ]
+        names += [p.name for p in parameters if p.kind in _BY_NAME and p.name not in names]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, False
     return names, True

@@ -74,7 +74,14 @@ def compose(
     where: str = "experiment",
     beside: Path | None = None,
 ) -> Experiment:
-    """Validate an experiment given as plain data. See :func:`load_experiment`."""
+    """Validate an experiment that is given as plain data, see :func:`load_experiment`.
+
+    Args:
+        raw: the keys and values of a YAML.
+        overrides: as in :func:`load_experiment`.
+        where: the name of the data in messages.
+        beside: a folder whose YAML files may be named, too.
+    """
     data = unshared(raw)
     parsed = [parse_override(text) for text in overrides]
     for keys, value in parsed:
@@ -89,12 +96,13 @@ def compose(
     data = layers.choose_variant(data, where)
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
-    named: dict[str, Callable[[], Any]] = {
+    expanders: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
-    named["methods"] = partial(expand_methods, data["methods"], beside)
-    data |= zip(named, every(named.values()), strict=True)
+    expanders["methods"] = partial(expand_methods, data["methods"], beside)
+    data |= zip(expanders, every(expanders.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
+    # Overrides of the search are merged together, since its kind decides which keys are kept.
     changed_search: dict[str, Any] = {}
     for keys, value in parsed:
         if keys == ["protocol", "search"]:
@@ -166,11 +174,12 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     lower = read_experiment(base_file, (*trail, file))
     lower.pop("name", None)
     if "published_results" in raw:
-        lower.pop("published_results", None)  # those of another table
+        lower.pop("published_results", None)  # they belong to another table
     return layers.overlay(lower, raw)
 
 
 def _check_keys(data: Mapping[str, Any], where: str) -> None:
+    """Raise UsageError if a key is unknown, or else if a required key is missing."""
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     unknown = [key for key in data if key not in Experiment.model_fields]
     valid = ", ".join([*Experiment.model_fields, "base", "variants"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt
 
 from reality_check.config.types import (
     DataName,
@@ -16,6 +16,9 @@ from reality_check.config.types import (
     Whole,
 )
 from reality_check.config.values import Strict
+
+#: A side of the decoded images, in pixels.
+_Side = Annotated[int, Field(ge=8, le=1024)]
 
 
 class GlyphsData(Strict):
@@ -29,7 +32,7 @@ class GlyphsData(Strict):
     """Drawings of each character."""
     size: Annotated[int, Field(ge=16, le=128)] = 32
     """Side of the square images, in pixels."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: NonNegativeInt = 0
     """Seed of the distortions."""
 
 
@@ -38,7 +41,7 @@ class FilesData(Strict):
 
     path: DataPath
     """Folder or file of the data; ~ and ${VARIABLE} are expanded, a .zip file is read as it is."""
-    size: Annotated[int, Field(ge=8, le=1024)] = 256
+    size: _Side = 256
     """Short side of the decoded images, in pixels."""
     channels: Literal[1, 3] = 3
     """3: RGB, 1: grey; every image is converted."""
@@ -55,7 +58,7 @@ class ImageFolderData(FilesData):
 
     name: DataName
     reader: Literal["image_folder"]
-    size: Annotated[int, Field(ge=8, le=1024)] = 64
+    size: _Side = 64
 
 
 class CsvData(FilesData):
@@ -72,7 +75,7 @@ class OmniglotData(FilesData):
 
     name: DataName = "omniglot"
     reader: Literal["omniglot"]
-    size: Annotated[int, Field(ge=8, le=1024)] = 28
+    size: _Side = 28
     channels: Literal[1, 3] = 1
     download: Download = False
     check_counts: Whole = True
@@ -115,7 +118,7 @@ class InShopData(FilesData):
 class TensorsData(Strict):
     """Images, vectors or other tensors: .npz, .npy, .safetensors, .parquet, or a folder.
 
-    What each key means: :func:`reality_check.data.read_tensors`.
+    The keys are explained in :func:`reality_check.data.read_tensors`.
     """
 
     name: DataName
@@ -141,7 +144,7 @@ class TensorsData(Strict):
 class TorchDatasetData(Strict):
     """Any torch.utils.data.Dataset: by import path, or one of torchvision or PML by name.
 
-    What each key means: :func:`reality_check.data.read_torch_dataset`.
+    The keys are explained in :func:`reality_check.data.read_torch_dataset`.
     """
 
     name: DataName
@@ -150,7 +153,7 @@ class TorchDatasetData(Strict):
     """Import path, such as my_data.Birds, or torchvision:NAME or pml:NAME."""
     arguments: Annotated[Fixed, MayDiffer("runs", ("root", "path"))] = Field(default_factory=dict)
     """Keyword arguments of its constructor; ~ and ${VARIABLE} in root and path are expanded."""
-    size: Annotated[int, Field(ge=8, le=1024)] | None = None
+    size: _Side | None = None
     """Side of the squares that images are resized to, in pixels; null: they have one size
     already."""
 

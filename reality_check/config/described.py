@@ -52,7 +52,7 @@ class Description:
 def describe(
     *, title: str, unit: str = "", higher_is_better: bool = True
 ) -> Callable[[Function], Function]:
-    """Set how reports print a user-defined metric or column; a decorator.
+    """Decorate a user-defined metric or column, to set how reports print it.
 
     >>> @describe(title="silhouette", higher_is_better=True)
     ... def silhouette(embeddings, labels): ...

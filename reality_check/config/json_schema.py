@@ -39,7 +39,8 @@ _FROM_PACK: Schema = {
     "required": ["from"],
     "additionalProperties": False,
 }
-#: Mappings that lack what a base gives may fit several kinds of one key.
+#: Keywords that are replaced: one that draft 7 does not have, and ``oneOf``, because a mapping
+#: without the keys that a base gives may fit several kinds.
 _RENAMED = {"prefixItems": "items", "oneOf": "anyOf"}
 #: Types that a key also accepts, and that validation converts.
 _ALTERNATIVES: dict[tuple[str, str], list[Schema]] = {
@@ -59,10 +60,10 @@ def json_schema(beside: Path | None = None) -> Schema:
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top
     classes: list[type[Strict]] = [Strict]
-    for part in classes:
-        classes += part.__subclasses__()
-        if part.__name__ in definitions:
-            _adapt(definitions[part.__name__], part)
+    for model in classes:  # subclasses are appended in the loop
+        classes += model.__subclasses__()
+        if model.__name__ in definitions:
+            _adapt(definitions[model.__name__], model)
     for key, group in GROUPS.items():
         names = _name_schemas(config_files(group, beside), key)
         mappings = _mapping_schemas(top["properties"][key])
@@ -89,9 +90,9 @@ def json_schema(beside: Path | None = None) -> Schema:
     }
 
 
-def _adapt(definition: Schema, part: type[Strict]) -> None:
+def _adapt(definition: Schema, model: type[Strict]) -> None:
     """Add descriptions of the keys, and require none that a base may give."""
-    name, texts = part.__name__, _attribute_docstrings(part)
+    name, descriptions = model.__name__, _attribute_docstrings(model)
     if name not in _COMPLETE:
         definition.pop("required", None)
     definition.pop("title", None)
@@ -100,29 +101,30 @@ def _adapt(definition: Schema, part: type[Strict]) -> None:
         value.pop("title", None)
         alternatives = _ALTERNATIVES.get((name, key))
         if alternatives:
-            original = {part: value.pop(part) for part in [*value] if part != "default"}
+            original = {keyword: value.pop(keyword) for keyword in [*value] if keyword != "default"}
             value["anyOf"] = [*original.pop("anyOf", [original]), *alternatives]
-        value.setdefault("description", texts.get(key, _READER if key == "reader" else ""))
+        default = _READER if key == "reader" else ""
+        value.setdefault("description", descriptions.get(key, default))
 
 
-def _attribute_docstrings(part: type[Strict]) -> dict[str, str]:
+def _attribute_docstrings(model: type[Strict]) -> dict[str, str]:
     """Return the docstring below each key of a class or of its bases.
 
     Pydantic's ``use_attribute_docstrings`` reads it at every start, which takes 75 ms.
     """
-    texts = {}
-    for cls in reversed(part.__mro__):
+    docstrings = {}
+    for cls in reversed(model.__mro__):
         if issubclass(cls, Strict):
             (code,) = ast.parse(inspect.getsource(cls)).body
             assert isinstance(code, ast.ClassDef)
-            for line, text in itertools.pairwise(code.body):
-                match line, text:
+            for pair in itertools.pairwise(code.body):
+                match pair:
                     case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(
                         value=ast.Constant(str(text_below))
                     ):
-                        alias = part.model_fields[key].alias or key
-                        texts[alias] = " ".join(text_below.split())
-    return texts
+                        alias = model.model_fields[key].alias or key
+                        docstrings[alias] = " ".join(text_below.split())
+    return docstrings
 
 
 def _mapping_schemas(value: Schema) -> list[Schema]:
@@ -143,6 +145,7 @@ def _add_base(definition: Schema, names: list[Schema]) -> None:
 
 
 def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
+    """Define what ``methods`` may be: a list of names, mappings and packs, or changes."""
     names = _name_schemas(config_files("methods", beside), "method")
     entry = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
     _add_base(method, names)

@@ -9,7 +9,7 @@ from reality_check.config.search import kept_below
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Internal key that holds changes of methods by name until the methods are read.
+#: Internal key of the changes of methods by name, until the methods are read.
 CHANGES = " changes of methods"
 #: The name that stands for all methods in a mapping of changes.
 _ALL = "all"
@@ -20,7 +20,7 @@ _NAMED = ("dataset", "model", "protocol")
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced.
 
-    What is kept of a search: :func:`reality_check.config.search.kept_below`.
+    Which keys of a search are kept is defined by :func:`reality_check.config.search.kept_below`.
     """
     merged = dict(base)
     for key, value in changes.items():
@@ -33,7 +33,7 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the new mapping replaces the old one as a whole, as an optimiser does."""
+    """Return whether the new mapping replaces the old one as a whole, as an optimiser does."""
     replacing_keys = {"low", "high", "choices", "class"}
     return bool(replacing_keys & {*old, *new}) or {"name", "lr"} <= {*new}
 
@@ -71,7 +71,9 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     variants = data.pop("variants", None)
     if variants is None:
         return data
-    if not _maps_to_mappings(variants):
+    if not isinstance(variants, Mapping) or not all(
+        isinstance(name, str) and isinstance(entry, Mapping) for name, entry in variants.items()
+    ):
         raise UsageError(f"{where}: variants must map names to keys and values of an experiment.")
     chosen = data.get("variant")
     if not isinstance(chosen, str) or chosen not in variants:
@@ -88,12 +90,6 @@ def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
         raise UsageError(
             f"{where}: variant is {variant!r}, but this experiment has no variants; leave it out."
         )
-
-
-def _maps_to_mappings(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(name, str) and isinstance(entry, Mapping) for name, entry in value.items()
-    )
 
 
 def change_methods(

@@ -15,13 +15,13 @@ from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: The model of each value of ``reader`` and, below, also of ``kind``, by the key of the mapping;
-#: pydantic puts these values into the locations of errors.
+#: From each value of ``reader`` to its model.
 _READERS = {
-    name: kind
-    for kind in get_args(get_args(Dataset)[0])
-    for name in get_args(kind.model_fields["reader"].annotation)
+    name: model
+    for model in get_args(get_args(Dataset)[0])
+    for name in get_args(model.model_fields["reader"].annotation)
 }
+#: From a key to the models of its value by tag. Pydantic puts tags into the locations of errors.
 _TAGGED: dict[Any, Any] = {"dataset": _READERS, "search": KINDS}
 
 
@@ -40,10 +40,10 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
 
 
 def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
-    """Return the message on one mistake; a line for each, if a check found several."""
+    """Return the message about a mistake, with several lines if a check found several mistakes."""
     location = _without_tags(mistake["loc"])
     name = _dotted(location, data)
-    kind, given = mistake["type"], mistake.get("input")
+    kind, value = mistake["type"], mistake.get("input")
     context = mistake.get("ctx", {})
     if kind in ("extra_forbidden", "invalid_key"):
         valid = _valid_keys(mistake["loc"][:-1], root)
@@ -54,9 +54,9 @@ def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
     if kind in ("literal_error", "union_tag_invalid"):
         expected = context.get("expected") or context.get("expected_tags")
         if kind == "union_tag_invalid":
-            name, given = f"{name}.{context['discriminator'].strip(chr(39))}", context["tag"]
-        words = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
-        return f"{name} must be one of {expected}, got {given!r}.{nearest(str(given), words)}"
+            name, value = f"{name}.{context['discriminator'].strip(chr(39))}", context["tag"]
+        allowed = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{name} must be one of {expected}, got {value!r}.{nearest(str(value), allowed)}"
     if kind == "union_tag_not_found":
         readers = ", ".join(_READERS)
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
@@ -68,15 +68,15 @@ def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
     if kind == "string_pattern_mismatch":
         return (
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
-            f"letter or digit, got {given!r}."
+            f"letter or digit, got {value!r}."
         )
     if kind.startswith("model_") and (valid := _valid_keys(mistake["loc"], root)):
-        return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
+        return f"{name} must be a mapping with keys of {', '.join(valid)}; got {value!r}."
     message = mistake["msg"].replace("Input should", "must")
     advice = (
-        "; put it in quotes" if kind == "string_type" and isinstance(given, int | float) else ""
+        "; put it in quotes" if kind == "string_type" and isinstance(value, int | float) else ""
     )
-    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{advice}."
+    return f"{name} {message[0].lower()}{message[1:]}, got {value!r}{advice}."
 
 
 def _without_tags(location: Sequence[Any]) -> list[Any]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.model import Model
@@ -227,7 +227,7 @@ class Method(Strict):
     """Images of each class in a batch; null: batches are drawn without regard to classes."""
     learning_rates: LearningRates = Field(default_factory=LearningRates)
     """Learning rates that differ from the protocol's."""
-    loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
+    loss_weight_decay: NonNegativeFloat | None = None
     """Weight decay of the loss's own parameters; null is the protocol's."""
     normalize_embeddings: bool = True
     """Whether embeddings are scaled to unit length for evaluation."""

@@ -50,12 +50,13 @@ class Stage(str, enum.Enum):
     FINAL = "final"
     BASELINES = "baselines"
 
+    # As in enum.StrEnum, which Python 3.10 does not have.
     __str__ = str.__str__
     __format__ = str.__format__  # type: ignore[assignment]
 
     @property
     def category_of_seeds(self) -> str:
-        """The name that seeds are derived from; the final stage uses that of its category."""
+        """The name that seeds are derived from; for the final stage, the name of its category."""
         return "complete" if self is Stage.FINAL else self.value
 
     @property
@@ -99,8 +100,8 @@ class Metric:
         function: the code that computes it: a key of
             :data:`reality_check.evaluation.scoring.FUNCTIONS`; for a user-defined metric its import
             path or its name in an installed package.
-        higher_is_better: the direction; ``None`` where neither is better.
-        percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.
+        higher_is_better: the direction; ``None`` if neither is better.
+        percent: whether it is a fraction, printed in percent; otherwise it is a plain number.
         both_geometries: whether it is measured on both unit and raw vectors.
         selects: whether epochs and trials can be selected by it.
         needs_faiss: whether faiss computes it.
@@ -133,7 +134,7 @@ class Metric:
 
     @property
     def maximised(self) -> Metric:
-        """The metric that epochs and trials are selected by: itself, or minus it."""
+        """The metric that epochs and trials are selected by: this one, or its negative."""
         if self.sign > 0:
             return self
         return replace(self, title=f"-{self.title}", higher_is_better=True)
@@ -178,7 +179,7 @@ _ON_PAIRS = re.compile(r"verification_(?!accuracy$)(.+?)(_se)?")
 
 
 def find_metric(name: str, described: Mapping[str, Description] | None = None) -> Metric | None:
-    """Return the metric of a name; ``None`` where there is none. Nothing is imported.
+    """Return the metric of a name, or ``None`` if there is none, without importing its code.
 
     Args:
         name: a name in the table; ``recall_at_K``; ``CORRUPTION_precision_at_1``, ``trainval_...``
@@ -295,5 +296,5 @@ def _hint(name: str) -> str:
     others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
     names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]
     spelled = {valid.lower(): valid for valid in (*names, *filter(find_metric, others))}
-    hint = nearest(name.lower(), spelled)
+    hint = nearest(name.lower(), spelled)  # a question with the name between quotes, or ""
     return f" Did you mean {spelled[hint.split(chr(39))[1]]!r}?" if hint else ""

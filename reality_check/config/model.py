@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.types import (
@@ -143,7 +143,7 @@ class Model(Strict):
     head: str | None = None
     """Name of a paper's head, which replaces pooling, normalization and embedder; these are null
     then."""
-    bn_relu_modules: Annotated[int, Field(ge=0)] = 0
+    bn_relu_modules: NonNegativeInt = 0
     """Pairs of BatchNorm and ReLU before the neck of SGSL's heads."""
     pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] | None = None
     """How feature maps become vectors."""
@@ -212,10 +212,10 @@ class Model(Strict):
         return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
-        """Return this model with a trial's sampled values, whose names are those of
-        :meth:`searched`.
+        """Return this model with the sampled values of a trial.
 
-        Values missing in ``params`` get their defaults.
+        Args:
+            params: values by the names of :meth:`searched`; missing ones get their defaults.
         """
         searched = self.searched()
         if not searched:

@@ -29,9 +29,9 @@ from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Suffixes of files of tensors. Below, all suffixes of files that a data set may be given by, with
-#: the reader of each.
+#: Suffixes of files of tensors.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
+#: From the suffix of a file that a data set may be given by to its reader.
 _READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
 #: A message lists at most this many names and says how many more there are.
 _MOST_LISTED = 15
@@ -159,6 +159,7 @@ def expand(
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
+    """Return what a name or path stands for as a mapping, merged with its bases."""
     if key == "dataset" and _is_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     if key == "dataset" and name not in config_files(group, beside):
@@ -193,7 +194,7 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
 
 
 def _is_plugin(name: str, beside: Path | None) -> bool:
-    """Whether a plugin has the data set of that name; the user's own files take precedence."""
+    """Return whether a plugin's data set has that name; the user's own files take precedence."""
     shipped = shipped_files("datasets").get(name)
     used = config_files("datasets", beside).get(name)
     if used != shipped:
@@ -205,6 +206,7 @@ def _is_plugin(name: str, beside: Path | None) -> bool:
 def _find_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> Path:
+    """Return the YAML file of a name or path."""
     if name.endswith((".yaml", ".yml")):
         file = find_path(name, *(path.parent for path in trail[-1:]), beside)
         if not file.is_file():
@@ -213,9 +215,9 @@ def _find_named(
     files = config_files(group, beside)
     if name not in files:
         known = [*files, *plugins(key)]
-        path = f", no folder of that path and no file ({', '.join(_READERS)})"
+        others = f", no folder of that path and no file ({', '.join(_READERS)})"
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}{path if key == 'dataset' else ''}; known "
+            f"{key}: there is no {key} named {name!r}{others if key == 'dataset' else ''}; known "
             f"names: {_short_list(known, group)}."
             f"{nearest(name, known)}"
         )

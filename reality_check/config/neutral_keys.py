@@ -17,12 +17,12 @@ from reality_check.config.types import MayDiffer, is_model
 
 
 def is_result_neutral(key: str) -> bool:
-    """Whether no result depends on a key: it may change between two runs of one experiment."""
+    """Return whether no result depends on a key, so that it may change between two runs."""
     return _is_below(key, marked_keys("runs"))
 
 
 def is_table_neutral(key: str) -> bool:
-    """Whether results may be in one table even if the key differs."""
+    """Return whether results may be in one table even if the key differs."""
     return is_result_neutral(key) or _is_below(key, marked_keys("experiments"))
 
 
@@ -33,8 +33,8 @@ def marked_keys(between: str) -> frozenset[str]:
 
 
 def _is_below(key: str, marked: frozenset[str]) -> bool:
-    _, _, of_method = key.removeprefix("methods.").partition(".")  # after the method's name
-    keys = [key, f"methods.{of_method}"] if key.startswith("methods.") and of_method else [key]
+    _, _, method_key = key.removeprefix("methods.").partition(".")  # after the method's name
+    keys = [key, f"methods.{method_key}"] if key.startswith("methods.") and method_key else [key]
     return any(key == mark or key.startswith(f"{mark}.") for mark in marked for key in keys)
 
 

@@ -43,22 +43,23 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
 
 
-def _parse_value(text: str, kinds: Sequence[Any]) -> Any:
+def _parse_value(text: str, types: Sequence[Any]) -> Any:
+    """Parse the value of a key of these types, see :func:`parse_override`."""
     word = text.strip()
-    is_free = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in kinds or [Any])
-    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (is_free or str not in kinds)):
+    accepts_more = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in types or [Any])
+    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (accepts_more or str not in types)):
         return parse_yaml(word)
-    is_none = not word or (word == "null" and type(None) in kinds)
-    return parse_word(word) if is_free or is_none else word
+    is_null = not word or (word == "null" and type(None) in types)
+    return parse_word(word) if accepts_more or is_null else word
 
 
 def _types_of(keys: Sequence[str]) -> list[Any]:
     """Return the types that the schema has for a key; none below a key with free keys."""
-    kinds: list[Any] = [Experiment]
+    types: list[Any] = [Experiment]
     for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
-        fields = [kind.model_fields.get(key) for kind in kinds if is_model(kind)]
-        kinds = [kind for field in fields if field for kind in kinds_of(field.annotation)]
-    return kinds
+        fields = [kind.model_fields.get(key) for kind in types if is_model(kind)]
+        types = [kind for field in fields if field for kind in kinds_of(field.annotation)]
+    return types
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

@@ -34,7 +34,7 @@ GROUPS = {
 }
 #: The word for each kind in messages.
 WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
-#: Names that a YAML can hold: there, names with a dot are import paths, and names with a colon
+#: Names that a YAML can contain: there, names with a dot are import paths, and names with a colon
 #: belong to a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
@@ -105,7 +105,7 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
     Args:
         kind: a key of :data:`GROUPS`; other kinds have no plugins.
         name: the name in the YAML.
-        others: other owners of the name, each with its import path for it.
+        others: other owners of the name, each with the import path of its object.
 
     Raises:
         UsageError: several owners have the name.
@@ -124,5 +124,5 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
 
 
 def is_usable(name: str) -> bool:
-    """Whether a YAML can hold the name of a plugin."""
+    """Return whether a YAML can contain the name of a plugin."""
     return _USABLE.fullmatch(name) is not None

@@ -36,6 +36,7 @@ from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, Fixed, Nam
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.errors import UsageError
+from reality_check.utils.text import duplicates
 
 #: The name of a class in the data set; numbers are converted to text.
 ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
@@ -191,7 +192,7 @@ class Protocol(Strict):
                 raise ValueError(
                     f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
                 )
-        repeated = sorted({name for name in value if value.count(name) > 1})
+        repeated = duplicates(value)
         if repeated:
             raise ValueError(f"{repeated[0]!r} is listed twice; list each metric once")
         return value

@@ -18,7 +18,7 @@ def _parse_figure(value: Any) -> Any:
     return tuple(float(number) for number in numbers)
 
 
-#: Value and, where it was published, spread; in percent where the metric is a fraction.
+#: Value and, if it was published, spread; in percent if the metric is a fraction.
 Figure = Annotated[
     tuple[float, ...],
     BeforeValidator(_parse_figure),

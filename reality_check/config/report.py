@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from reality_check.config.values import Strict
+from reality_check.utils.text import duplicates
 
 
 class Report(Strict):
@@ -17,7 +18,7 @@ class Report(Strict):
     @field_validator("columns")
     @classmethod
     def _check_distinct(cls, names: list[str]) -> list[str]:
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = duplicates(names)
         if repeated:
             raise ValueError(f"the column {repeated[0]!r} is named twice; name it once")
         return names

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.claims import Claim
@@ -30,7 +30,7 @@ from reality_check.utils.errors import every
 from reality_check.utils.own_names import RESERVED
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
-from reality_check.utils.text import nearest
+from reality_check.utils.text import duplicates, nearest
 
 
 class Experiment(Strict):
@@ -56,7 +56,7 @@ class Experiment(Strict):
     """Numbers that a paper printed, shown next to the measured ones."""
     variant: str | None = None
     """Name of the one of the file's `variants` to use."""
-    seed: Annotated[int, Field(ge=0), TABLE_NEUTRAL] = 0
+    seed: Annotated[NonNegativeInt, TABLE_NEUTRAL] = 0
     """Seed from which all random choices are derived."""
     device: Annotated[str, RESULT_NEUTRAL] = "auto"
     """auto, cpu, mps, cuda or cuda:N. auto takes a GPU where there is one."""
@@ -90,7 +90,7 @@ class Experiment(Strict):
                 f"a method cannot be named {reserved[0]!r}: the output folder, or Windows, keeps "
                 "that name for itself; give it another name"
             )
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = duplicates(names)
         if repeated:
             raise ValueError(f"two methods are named {repeated[0]!r}; give one another name")
         checks: list[Callable[[], None]] = [
@@ -196,7 +196,7 @@ class Experiment(Strict):
     def _check_claims(self) -> None:
         """Check that claims have different names and are about what is measured."""
         names = [claim.name for claim in self.claims]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = duplicates(names)
         if repeated:
             raise ValueError(f"two claims are named {repeated[0]!r}; give one another name")
         known: dict[str, list[str]] = {
@@ -224,10 +224,13 @@ class Experiment(Strict):
                 own_rate = getattr(method.learning_rates, part)
                 shared_rate = getattr(self.training_of(method).optimizers, part).lr
                 rates[part] = shared_rate if own_rate is None else own_rate
-            rates |= method.learning_rates.loss_parts
-            tunable = {"arguments": method.arguments, "miner": method.miner}
-            tunable |= {"learning_rates": rates, "phase2": dict(method.phase2 or {})}
-            tunable["schedules"] = {name: dict(item) for name, item in method.schedules.items()}
+            tunable = {
+                "arguments": method.arguments,
+                "miner": method.miner,
+                "learning_rates": rates | method.learning_rates.loss_parts,
+                "phase2": dict(method.phase2 or {}),
+                "schedules": {name: dict(item) for name, item in method.schedules.items()},
+            }
             searched = find_searched(tunable, "")
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"
@@ -258,7 +261,7 @@ class Experiment(Strict):
         return method.training or self.protocol.training
 
     def two_phases(self, method: Method) -> bool:
-        """Whether a method's networks are trained in two phases."""
+        """Return whether a method's networks are trained in two phases."""
         return method.phase2 is not None or self.training_of(method).phases == "two"
 
     def trials_of(self, method: Method) -> int:

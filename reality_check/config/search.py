@@ -14,7 +14,7 @@ from reality_check.config.types import TABLE_NEUTRAL, Fixed, PositiveInt
 from reality_check.config.values import Strict
 from reality_check.utils.text import nearest
 
-#: Names of samplers, and the class of :mod:`optuna.samplers`.
+#: From the name of a sampler to its class in :mod:`optuna.samplers`.
 SAMPLERS = {
     "tpe": "TPESampler",
     "gp": "GPSampler",
@@ -29,7 +29,7 @@ INDEPENDENT = ("random", "qmc")
 class _AnySearch(Strict):
     """The hyper-parameter search of every method: the same number of trials for all.
 
-    Code may ask any kind for the keys of all kinds: a kind has those that it lacks as constants.
+    Every kind has the keys of all kinds as attributes; those that a YAML cannot set are constants.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class _AnySearch(Strict):
         return 1
 
 
-def _known(sampler: str) -> str:
+def _check_sampler(sampler: str) -> str:
     if sampler not in SAMPLERS and "." not in sampler:
         raise ValueError(
             f"there is no sampler {sampler!r}; write one of {', '.join(SAMPLERS)}, or the import "
@@ -59,16 +59,16 @@ def _known(sampler: str) -> str:
 
 
 class _SampledSearch(_AnySearch):
-    """A search by any sampler, which is built anew for every trial; its only state is the study."""
+    """A search by any sampler, which is built anew for every trial, from the study alone."""
 
     trials_per_parameter: PositiveInt | None = None
     """Trials for each value that a method searches, in place of trials."""
-    sampler: Annotated[str, AfterValidator(_known)] = "tpe"
+    sampler: Annotated[str, AfterValidator(_check_sampler)] = "tpe"
     """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
     or the import path of one."""
     sampler_arguments: Fixed = Field(default_factory=dict)
     """Further keyword arguments of the sampler."""
-    startup_trials: Annotated[int, Field(ge=1)] = 10
+    startup_trials: PositiveInt = 10
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
     search."""
     budget: ClassVar[None] = None
@@ -117,7 +117,7 @@ class RepeatedSearches(_SampledSearch):
 class SubsetsSearch(_AnySearch):
     """One random search of each method, which stands for many.
 
-    What a search of ``budget`` trials gives is estimated from all subsets of so many of its trials.
+    The result of a search of ``budget`` trials is estimated from all subsets of ``budget`` trials.
     """
 
     kind: Literal["subsets"]
@@ -161,8 +161,8 @@ LEFT_OUT = 0.02
 
 def least_retrained(trials: int, budget: int) -> int:
     """Return how many of the best trials must be retrained so that few subsets are left out."""
-    most = LEFT_OUT * math.comb(trials, budget)
-    return next(n for n in itertools.count(1) if math.comb(trials - n, budget) <= most)
+    allowed = LEFT_OUT * math.comb(trials, budget)
+    return next(n for n in itertools.count(1) if math.comb(trials - n, budget) <= allowed)
 
 
 KINDS: dict[str, type[_AnySearch]] = {
@@ -183,8 +183,8 @@ def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
 def kept_below(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a search keeps if a YAML or an override changes some of its keys.
 
-    If another kind is named, only keys that this kind has; with fewer trials, as many start-up
-    trials at most.
+    If another kind is named, only its keys are kept; if there are fewer trials than start-up
+    trials, the latter are reduced to the former.
     """
     if "kind" in changes:
         search = of_kind(search, changes["kind"])
@@ -195,9 +195,9 @@ def kept_below(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping
 
 
 def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a search its kind that a run wrote before there were kinds, with the keys of all.
+    """Add the kind to a search of an earlier version, which had the keys of all kinds.
 
-    The start-up trials of subsets are dropped, since nothing depends on them.
+    The keys of other kinds are dropped.
     """
     if ALL_KEYS - search.keys() != {"kind"}:
         return search

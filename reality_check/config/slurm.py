@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.types import PositiveInt
@@ -20,11 +20,11 @@ class Slurm(Strict):
 
     partition: str | None = None
     """Partition in which jobs are queued."""
-    hours: Annotated[float, Field(gt=0)] = 24.0
+    hours: PositiveFloat = 24.0
     """Time limit of a job; a worker that reaches it is requeued."""
     notice_seconds: Annotated[int, Field(ge=5)] = 120
     """How long before the limit a worker is asked to write its checkpoint."""
-    gpus: Annotated[int, Field(ge=0)] | None = None
+    gpus: NonNegativeInt | None = None
     """GPUs of a job; by default 1, or 0 with device: cpu."""
     cpus: PositiveInt = 2
     """Cores of a job."""

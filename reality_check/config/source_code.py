@@ -119,7 +119,7 @@ def own_files(module: str) -> dict[str, Path]:
 
 
 def _own_root(top: str) -> Path | None:
-    """Return the folder that an own top-level module lies in; ``None`` if it is not the user's."""
+    """Return the folder with a top-level module of the user; ``None`` if it is not the user's."""
     if top in (*_OURS, *sys.stdlib_module_names):
         return None
     try:
@@ -128,6 +128,7 @@ def _own_root(top: str) -> Path | None:
         return None
     if spec is None or not (spec.submodule_search_locations or spec.has_location):
         return None
+    # A package has folders, a module only its file.
     root = Path([*(spec.submodule_search_locations or ()), spec.origin][0] or "").resolve().parent
     is_installed = any(root.glob("*.dist-info")) and _distribution(top) is not None
     return None if is_installed or _INSTALLED & {*root.parts} else root
@@ -160,7 +161,7 @@ def _installed_package(top: str) -> str | None:
     origin = json.loads(package.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id", "")
     address = f" ({origin['url']}{f'@{commit}' if commit else ''})" if origin else ""
-    # Without a local version such as +cu121: the code for CPU and GPU is the same.
+    # A local version such as +cu121 is left out: the code for CPU and GPU is the same.
     return f"{package.metadata['Name']} {package.version.partition('+')[0]}{address}"
 
 

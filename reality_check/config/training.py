@@ -6,7 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from reality_check.config.classes import find_class
@@ -26,15 +35,18 @@ _SECOND_PHASE_SHARE = 0.25
 #: Optimisers that are known without importing torch.
 _COMMON_OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 
+_Fraction = Annotated[float, Field(ge=0, le=1)]
+_Jitter = Annotated[float, Field(ge=0, le=10)]
+
 
 class Optimizer(Strict):
-    """An optimiser. Its class is called with ``weight_decay`` where it takes one."""
+    """An optimiser. Its class is called with ``weight_decay`` if it takes one."""
 
     name: Name = "RMSprop"
     """One of torch.optim, or the import path of a class."""
     lr: Tunable
     """Learning rate; a range is searched by every method."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """L2 penalty (AdamW: decoupled)."""
     arguments: Fixed = Field(default_factory=dict)
     """Further keyword arguments, such as momentum."""
@@ -86,8 +98,9 @@ _VECTOR_KEYS = ("noise", "dropout")
 class Augment(Strict):
     """Random changes of a training image, each off by default, and the size of the crop.
 
-    What each key means: :class:`reality_check.data.Augmentation`. ``noise`` and ``dropout`` are for
-    vectors instead: :class:`reality_check.data.augmentation.vectors.VectorAugmentation`.
+    The keys are explained in :class:`reality_check.data.Augmentation`; ``noise`` and ``dropout``,
+    which are for vectors, in
+    :class:`reality_check.data.augmentation.vectors.VectorAugmentation`.
     """
 
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
@@ -98,7 +111,7 @@ class Augment(Strict):
     """Largest shear angle along each axis, in degrees."""
     translation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Largest shift along each axis, as a fraction of the side."""
-    horizontal_flip: Annotated[float, Field(ge=0, le=1)] = 0.0
+    horizontal_flip: _Fraction = 0.0
     """Probability of mirroring left and right."""
     resized_crop_scale: tuple[float, float] | None = None
     """[low, high]: fraction of the area that a random crop keeps."""
@@ -106,15 +119,15 @@ class Augment(Strict):
     """[low, high]: width / height of that crop."""
     random_crop: bool = False
     """Whether the crop is at a random position instead of the centre."""
-    brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
+    brightness: _Jitter = 0.0
     """For b, the brightness factor is drawn from [1 - b, 1 + b]."""
-    contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    contrast: _Jitter = 0.0
     """Like brightness, for blending with the mean grey."""
-    saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
+    saturation: _Jitter = 0.0
     """Like brightness, for blending with the grey image."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Largest rotation of the hue, in full circles."""
-    grayscale: Annotated[float, Field(ge=0, le=1)] = 0.0
+    grayscale: _Fraction = 0.0
     """Probability of turning a colour image grey."""
     crop_size: PositiveInt | None = None
     """Side of the images that enter the trunk, in pixels; null keeps their size."""
@@ -122,7 +135,7 @@ class Augment(Strict):
     """Size before the crop: the short side, or [height, width], in pixels."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     """Interpolation of resizing and of crops."""
-    noise: Annotated[float, Field(ge=0)] = 0.0
+    noise: NonNegativeFloat = 0.0
     """For vectors: deviation of added noise, as a fraction of the vector's root mean square."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """For vectors: probability of setting a value to 0."""
@@ -186,17 +199,17 @@ class Schedule(Strict):
     """step: the epochs after which the learning rates are multiplied by factor."""
     every: PositiveInt | None = None
     """step: the number of epochs between multiplications by factor."""
-    factor: Annotated[float, Field(gt=0)] = 0.1
+    factor: PositiveFloat = 0.1
     """step: the number by which the learning rates are multiplied."""
-    end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    end: _Fraction = 0.0
     """cosine, polynomial: the factor reached at max_epochs."""
-    power: Annotated[float, Field(gt=0)] = 1.0
+    power: PositiveFloat = 1.0
     """polynomial: the exponent."""
     per: Literal["epoch", "iteration"] = "epoch"
     """Whether cosine and polynomial change each epoch or each iteration."""
-    warmup_iterations: Annotated[int, Field(ge=0)] = 0
+    warmup_iterations: NonNegativeInt = 0
     """Number of iterations at the start in which the rates rise."""
-    warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
+    warmup_start: _Fraction = 0.0
     """The factor at the start of the rise."""
 
     @model_validator(mode="after")
@@ -262,7 +275,7 @@ class Training(Strict):
     """Maximum number of epochs, of all phases together."""
     evaluate_every: PositiveInt = 2
     """Epochs between two validations."""
-    patience: Annotated[int, Field(ge=0)] | None = 9
+    patience: NonNegativeInt | None = 9
     """Number of epochs without a better validation after which a phase ends; null: no phase ends
     early."""
     embedding_size: PositiveInt = 128
@@ -270,7 +283,7 @@ class Training(Strict):
     freeze_batchnorm: bool | Literal["with_affine"] = True
     """Whether to freeze the running statistics of the trunk's BatchNorms; with_affine freezes their
     scales and shifts, too."""
-    freeze_trunk_epochs: Annotated[int, Field(ge=0)] = 0
+    freeze_trunk_epochs: NonNegativeInt = 0
     """Number of epochs at the start that train only embedder and loss."""
     optimizers: Optimizers
     """The optimisers of trunk, embedder and loss."""
@@ -289,9 +302,9 @@ class Training(Strict):
     """Whether float32 products on a GPU may use TF32, with 10 bits of mantissa instead of 23."""
     gpu: Annotated[GpuSettings, RESULT_NEUTRAL] = Field(default_factory=GpuSettings)
     """Settings for faster training on a GPU: docs/gpu.md."""
-    gradient_clip: Annotated[float, Field(gt=0)] | None = None
+    gradient_clip: PositiveFloat | None = None
     """Bounds each component of the network's gradient."""
-    gradient_clip_norm: Annotated[float, Field(gt=0)] | None = None
+    gradient_clip_norm: PositiveFloat | None = None
     """Bounds the length of the network's gradient."""
 
     @model_validator(mode="after")

@@ -37,12 +37,12 @@ PositiveInt = Annotated[int, Field(ge=1)]
 class MayDiffer:
     """Mark of a key of the schema whose value, with all keys below it, may differ.
 
-    Read by :mod:`reality_check.config.neutral_keys`.
+    :mod:`reality_check.config.neutral_keys` finds the marked keys.
 
     Attributes:
         between: ``"runs"`` of one experiment, if no result depends on the key; or
             ``"experiments"``, whose results may be in one table even if the key differs.
-        keys: for a mapping with free keys, the only keys that may differ; empty: all.
+        keys: for a mapping with free keys, the only keys that may differ; all of them if empty.
     """
 
     between: Literal["runs", "experiments"]
@@ -63,7 +63,7 @@ DataName = Annotated[Name, Field(description="Name of the data set in reports.")
 
 
 def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether a key's type is a model; in Python 3.10 ``list[int]`` is an instance of type."""
+    """Return whether a key's type is a model; in Python 3.10 ``list[int]`` is a ``type``, too."""
     is_class = isinstance(annotation, type) and get_origin(annotation) is None
     return is_class and issubclass(annotation, BaseModel)
 

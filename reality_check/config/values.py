@@ -34,10 +34,10 @@ _MISTAKEN_KEYS = (
     "lo hi lower upper lwo hihg hgih hig"
 )
 
-#: Stands for all values of a removed key that affected no result.
+#: Default of a removed key that affected no result: all its values are accepted.
 ANY = object()
 
-#: Removed keys by class, with their defaults, which files of earlier versions still hold.
+#: From a class to its removed keys, with their defaults; files of earlier versions have them.
 GONE = {
     "GpuSettings": {
         "fold_batchnorm": False,
@@ -71,7 +71,7 @@ class Strict(BaseModel):
     def as_meant(cls, values: Any) -> Any:
         """Interpret ambiguous words of YAML 1.1 by the types of their keys.
 
-        Keys that are :data:`GONE` are left out where they have their default.
+        Keys that are :data:`GONE` are left out if they have their default.
         """
         if not isinstance(values, Mapping):
             return values
@@ -83,11 +83,12 @@ class Strict(BaseModel):
 
 
 def _as_meant(value: Any, field: FieldInfo | None) -> Any:
+    """Return unquoted words, and booleans if the key takes a number, as text."""
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
-    is_number = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
-    return str(value) if is_number or isinstance(value, Unquoted) else value
+    is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
+    return str(value) if is_numeric or isinstance(value, Unquoted) else value
 
 
 def kinds_of(annotation: Any) -> Iterator[Any]:
@@ -143,7 +144,7 @@ class Choices(Strict):
 
 
 Searched = Range | Choices
-#: End of errors about a plain value.
+#: The end of messages about plain values.
 _PLAIN = "a number such as 10 or .inf, or text in quotes"
 
 
@@ -154,8 +155,8 @@ def parse_value(value: Any, searched: bool = True) -> Any:
         searched: whether mappings may describe ranges and choices.
 
     Raises:
-        ValueError: a YAML cannot hold a value, a mapping mixes the keys of a range with others, or
-            a range is empty.
+        ValueError: a value cannot be written in a YAML, a mapping mixes the keys of a range with
+            others, or a range is empty.
     """
     if isinstance(value, Range | Choices):
         return value
@@ -168,7 +169,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
     if isinstance(value, Unquoted):
         raise ValueError(f"{value} has several meanings; write true, false, {_PLAIN}")
     if isinstance(value, str):
-        return str.__str__(value).encode().decode()  # half a surrogate pair is an error
+        return str.__str__(value).encode().decode()  # a plain str; lone surrogates are an error
     if value is None or isinstance(value, bool):
         return value
     if is_number(value) and not math.isnan(value):
@@ -192,12 +193,13 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 
 
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
-    """Whether a mapping is a range or choices, or was probably meant to be."""
+    """Return whether a mapping is a range or choices, or was probably meant to be."""
     keys = {str(key).lower() for key in value} - {"log", "int"}
     return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_MISTAKEN_KEYS.split()))
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
+    """Return the range or choices that a mapping describes, after checking it."""
     kind, allowed = (
         (Choices, ["choices"]) if "choices" in value else (Range, ["low", "high", "log", "int"])
     )
@@ -244,7 +246,7 @@ def _check_choices(entries: Any) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether the value is an int or a float (bool is not)."""
+    """Return whether the value is an int or a float (bool is not)."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

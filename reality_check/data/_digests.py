@@ -10,12 +10,11 @@ from reality_check.data._cores import on_all_cores
 from reality_check.data.images import Images
 from reality_check.data.tensors import Tensors
 
-#: The number of tensors that share one checksum.
-_PER_DIGEST = 1024
+_TENSORS_PER_DIGEST = 1024
 
 
 def image_digest(pixels: np.ndarray) -> np.ndarray:
-    """Return the sha256 of the bytes of one contiguous image: uint8, shape (32,)."""
+    """Return the sha256 of the bytes of a contiguous array: uint8, shape (32,)."""
     return np.frombuffer(hashlib.sha256(pixels.data).digest(), np.uint8)
 
 
@@ -29,7 +28,8 @@ def tensor_digests(tensors: Tensors) -> np.ndarray:
     """Return the sha256 of the bytes of every 1,024 samples: uint8, shape (parts, 32)."""
 
     def digest(part: int) -> np.ndarray:
-        first = part * _PER_DIGEST
-        return image_digest(tensors.contiguous(first, first + _PER_DIGEST))
+        first = part * _TENSORS_PER_DIGEST
+        return image_digest(tensors.contiguous(first, first + _TENSORS_PER_DIGEST))
 
-    return np.array(list(on_all_cores(digest, -(-len(tensors) // _PER_DIGEST)))).reshape(-1, 32)
+    parts = -(-len(tensors) // _TENSORS_PER_DIGEST)
+    return np.array(list(on_all_cores(digest, parts))).reshape(-1, 32)

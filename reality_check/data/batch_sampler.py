@@ -14,7 +14,7 @@ from reality_check.utils.errors import UsageError
 class _Sampler:
     """Base class of samplers: their state consists of decks and a random generator."""
 
-    def __init__(self, seed: int, **decks: _Deck) -> None:
+    def __init__(self, seed: int, **decks: _Decks) -> None:
         self._generator = np.random.default_rng(seed)
         self._decks = decks
 
@@ -64,8 +64,8 @@ class ClassBalancedSampler(_Sampler):
         self._samples_per_class = samples_per_class
         super().__init__(
             seed,
-            classes=_Deck(np.arange(len(classes)), np.array([len(classes)])),
-            images=_Deck(np.argsort(ranks, kind="stable"), counts),
+            classes=_Decks(np.arange(len(classes)), np.array([len(classes)])),
+            images=_Decks(np.argsort(ranks, kind="stable"), counts),
         )
 
     def next_batch(self) -> np.ndarray:
@@ -106,7 +106,7 @@ class ShuffledSampler(_Sampler):
                 f"training images, {len(labels)}."
             )
         self._batch_size = batch_size
-        super().__init__(seed, images=_Deck(np.arange(len(labels)), np.array([len(labels)])))
+        super().__init__(seed, images=_Decks(np.arange(len(labels)), np.array([len(labels)])))
 
     def next_batch(self) -> np.ndarray:
         """Return the image indices of the next batch: int64, shape (batch_size,)."""
@@ -122,7 +122,7 @@ def build_sampler(
     return ClassBalancedSampler(labels, batch_size, samples_per_class, seed)
 
 
-class _Deck:
+class _Decks:
     """Several decks of cards in one array; each is dealt to its end, then reshuffled."""
 
     def __init__(self, cards: np.ndarray, sizes: np.ndarray) -> None:
@@ -132,7 +132,7 @@ class _Deck:
         self._dealt = self._sizes.copy()  # no card is left, so the first draw shuffles
 
     def draw(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
-        """Deal ``count`` cards of one deck, which repeat only if it has fewer."""
+        """Deal ``count`` cards of one deck; cards repeat only if the deck has fewer."""
         size = int(self._sizes[deck])
         runs = [min(size, count - done) for done in range(0, count, size)]
         dealt = [self._draw_distinct(deck, run, generator) for run in runs]
@@ -145,13 +145,14 @@ class _Deck:
         dealt = self._dealt[decks]
         has_enough = dealt + count <= self._sizes[decks]
         index = (self._starts[decks] + dealt)[:, None] + np.arange(count)
-        drawn = self._cards[np.where(has_enough[:, None], index, 0)]
+        drawn = self._cards[np.where(has_enough[:, None], index, 0)]  # 0 is replaced below
         self._dealt[decks[has_enough]] += count
         for row in np.flatnonzero(~has_enough):
             drawn[row] = self.draw(int(decks[row]), count, generator)
         return drawn.reshape(-1)
 
     def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
+        """Deal ``count`` different cards of one deck, which is reshuffled when it ends."""
         start, size, dealt = int(self._starts[deck]), int(self._sizes[deck]), int(self._dealt[deck])
         cards = self._cards[start : start + size]
         remaining = cards[dealt : dealt + count].copy()
@@ -160,7 +161,7 @@ class _Deck:
         if not missing:
             return remaining
         generator.shuffle(cards)  # in place
-        if len(remaining):  # the next cards are others than those just dealt
+        if len(remaining):  # the cards just dealt must not come first again
             others = np.flatnonzero(~np.isin(cards, remaining))[:missing]
             cards[:] = np.concatenate([cards[others], np.delete(cards, others)])
         self._dealt[deck] = missing
@@ -202,6 +203,6 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
         raise UsageError(
             f"batch_size={batch_size} with samples_per_class={samples_per_class} needs "
             f"{classes_per_batch} classes, but there are {num_classes} to train on; write "
-            f"protocol.training.batch_size: {num_classes * samples_per_class}, or for the method "
-            f"samples_per_class: {smallest_samples_per_class}."
+            f"protocol.training.batch_size: {num_classes * samples_per_class}, or set the method's "
+            f"samples_per_class to {smallest_samples_per_class}."
         )

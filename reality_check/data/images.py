@@ -73,8 +73,8 @@ class Images:
         return cls(
             np.ascontiguousarray(array).reshape(-1),
             np.arange(count, dtype=np.int64) * (height * width * channels),
-            np.full(count, height, np.int64),
-            np.full(count, width, np.int64),
+            np.full(count, height),
+            np.full(count, width),
             channels,
         )
 

@@ -35,32 +35,36 @@ def read_pairs(lists: Mapping[str, PairList], test: SampleSet) -> dict[str, Pair
 
 
 def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
-    """Read a list. Fold k has the k-th tenth of the pairs of one class, and of those of two."""
-    what, rows = f"the list of pairs {pair_list.file!r}", dict[str, int]()
+    """Read a list.
+
+    Fold k consists of the k-th tenth of the pairs of one class and the k-th tenth of the others.
+    """
+    subject, row_of_name = f"the list of pairs {pair_list.file!r}", dict[str, int]()
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
         key = _normalize_name(name.removeprefix(pair_list.images))
-        if name.startswith(pair_list.images) and rows.setdefault(key, row) != row:
-            raise UsageError(f"{what}: two test images are named {key!r}; rename one.")
+        if name.startswith(pair_list.images) and row_of_name.setdefault(key, row) != row:
+            raise UsageError(f"{subject}: two test images are named {key!r}; rename one.")
     pairs = []
     try:
         for a, b, same in _parse(expand_path(pair_list.file).read_text(encoding="utf-8-sig")):
-            pairs.append((rows[_normalize_name(a)], rows[_normalize_name(b)], same))
+            pairs.append((row_of_name[_normalize_name(a)], row_of_name[_normalize_name(b)], same))
     except KeyError as error:
         raise UsageError(
-            f"{what} has {error}, but test images have names such as {min(rows, default='')!r}; "
-            "write as images what paths begin with in the data set and not in the list."
+            f"{subject} has {error}, but test images have names such as "
+            f"{min(row_of_name, default='')!r}; write as images what paths begin with in the data "
+            "set and not in the list."
         ) from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"{what} cannot be read after {len(pairs)} pairs: {error}.") from None
+        raise UsageError(f"{subject} cannot be read after {len(pairs)} pairs: {error}.") from None
     first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
-    kinds = np.flatnonzero(flags), np.flatnonzero(flags == 0)
-    sizes = [len(kind) for kind in kinds]
+    indices_by_kind = np.flatnonzero(flags), np.flatnonzero(flags == 0)
+    sizes = [len(indices) for indices in indices_by_kind]
     if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
-            f"{what} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
+            f"{subject} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
             f"folds need as many of each, a multiple of {FOLDS}; restore the list."
         )
-    order = np.stack(kinds).reshape(2, FOLDS, -1).swapaxes(0, 1).ravel()
+    order = np.stack(indices_by_kind).reshape(2, FOLDS, -1).swapaxes(0, 1).ravel()
     return torch.from_numpy(first[order]), torch.from_numpy(second[order]), flags[order] > 0
 
 
@@ -71,10 +75,11 @@ def _parse(text: str) -> Iterator[tuple[str, str, bool]]:
         if 2 * math.prod(map(int, head)) != len(lines):
             raise ValueError(f"its first line does not announce its {len(lines)} pairs")
         for a, number_a, *rest in lines:
-            b, number_b = rest if rest[1:] else (a, *rest)
+            b, number_b = rest if rest[1:] else (a, *rest)  # a line of one name is of one class
             yield f"{a}/{a}_{int(number_a):04d}", f"{b}/{b}_{int(number_b):04d}", not rest[1:]
     else:
-        fields, step = text.split(), 4 if len(head) == 2 else 3  # CALFW, CPLFW: one image per line
+        # CALFW and CPLFW have two lines IMAGE FLAG for each pair, other lists IMAGE IMAGE FLAG.
+        fields, step = text.split(), 4 if len(head) == 2 else 3
         columns = (fields[start::step] for start in (0, step - 2, step - 1))
         for a, b, flag in zip(*columns, strict=True):
             yield a, b, int(flag) > 0

@@ -93,6 +93,5 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 
 def _fits(nbytes: int, device: torch.device) -> bool:
-    if device.type != "cuda":
-        return True
-    return nbytes * _process_count <= _MEMORY_SHARE * free_memory(device)
+    needed = nbytes * _process_count
+    return device.type != "cuda" or needed <= _MEMORY_SHARE * free_memory(device)

@@ -43,8 +43,8 @@ class SampleSet(ABC):
         source: the images that the samples were computed from, which reports show, if known.
 
     Raises:
-        UsageError: if an array has another type or shape, a label lies outside the classes, a
-            class has no sample or a name occurs twice.
+        UsageError: if an array has another type or shape, a label is not that of a class, a class
+            has no sample or a name occurs twice.
     """
 
     #: What error messages call a sample.
@@ -86,7 +86,11 @@ class SampleSet(ABC):
             UsageError: if ``classes`` is empty, or has a label twice or one that does not exist.
         """
         chosen = [int(label) for label in classes]
-        _check_subset(self.name, chosen, self.num_classes)
+        if not chosen or sorted(chosen) != sorted(set(chosen) & set(range(self.num_classes))):
+            raise UsageError(
+                f"A subset of {self.name!r} must be classes among 0..{self.num_classes - 1}, each "
+                f"once and at least one, but {chosen} was given."
+            )
         new_label = np.full(self.num_classes, -1, dtype=np.int64)
         new_label[chosen] = np.arange(len(chosen))
         relabelled = new_label[self.labels]
@@ -156,7 +160,7 @@ class ImageSet(SampleSet):
 
     @property
     def image_shape(self) -> tuple[int, int, int] | None:
-        """Height, width and channels of every image; None where their sizes differ."""
+        """Height, width and channels of every image; None if their sizes differ."""
         return self.images.shape
 
     @functools.cached_property
@@ -185,8 +189,8 @@ class TensorSet(SampleSet):
 
     def __post_init__(self) -> None:
         if isinstance(self.samples, np.ndarray):
-            what = f"The samples of {self.name!r}"
-            object.__setattr__(self, "samples", Tensors.from_array(self.samples, what))
+            subject = f"The samples of {self.name!r}"
+            object.__setattr__(self, "samples", Tensors.from_array(self.samples, subject))
         super().__post_init__()
 
     def _content(self) -> tuple[Sequence[object], np.ndarray]:
@@ -241,12 +245,4 @@ def _check_labels(data: SampleSet) -> None:
         raise UsageError(
             f"Class {class_names[empty[0]]!r} of {name!r} has no {noun}; "
             f"remove the class or add {noun}s to it."
-        )
-
-
-def _check_subset(name: str, chosen: list[int], num_classes: int) -> None:
-    if not chosen or sorted(chosen) != sorted(set(chosen) & set(range(num_classes))):
-        raise UsageError(
-            f"A subset of {name!r} must be classes among 0..{num_classes - 1}, each once and at "
-            f"least one, but {chosen} was given."
         )

@@ -37,8 +37,8 @@ def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
     The names of a pair differ in case (except single letters), blanks, leading zeros, invisible
     characters, or how Unicode writes accents and wide letters.
     """
-    first: dict[str, str] = {}
-    pairs = [(first.setdefault(_comparison_key(name), name), name) for name in names]
+    first_of_key: dict[str, str] = {}
+    pairs = [(first_of_key.setdefault(_comparison_key(name), name), name) for name in names]
     return [(earlier, name) for earlier, name in pairs if earlier != name]
 
 
@@ -50,6 +50,7 @@ def _comparison_key(name: str) -> str:
 
 
 def _range_oddity(data: SampleSet) -> str:
+    """Return a sentence on values that are likely to be a mistake; ``""`` if there are none."""
     sampled = data.samples[evenly_spread(len(data), 64)]
     if isinstance(sampled, Images):
         peaks = [int(sampled.image(row).max()) for row in range(len(sampled))]
@@ -82,12 +83,13 @@ def copies(data: SampleSet, tested: Sequence[int]) -> str:
         keys = data.digests.view(np.int64)[:, 0]
     else:
         keys = np.array([hash(sample.tobytes()) for sample in data.samples.array()])
-    _, content = np.unique(keys, return_inverse=True)
+    _, content_ids = np.unique(keys, return_inverse=True)
 
     def count_in(groups: np.ndarray) -> int:
         """Return how many samples have a copy in another group."""
-        contents = np.unique(content * data.num_classes + groups) // data.num_classes
-        return int((np.bincount(contents) > 1)[content].sum())
+        # A content is in as many groups as there are distinct pairs with it.
+        pairs = np.unique(content_ids * data.num_classes + groups)
+        return int((np.bincount(pairs // data.num_classes) > 1)[content_ids].sum())
 
     count = count_in(data.labels)
     return (count > 0) * (

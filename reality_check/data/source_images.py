@@ -63,7 +63,7 @@ def described(config: Any) -> str:
 
 
 def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
-    """Return the images that ``reality-check embed`` recorded in a file, None if it has none."""
+    """Return the images that ``reality-check embed`` recorded in a file; None if there are none."""
     if "source" not in columns or "made_of" not in columns:
         return None
     fingerprint = json.loads(columns["made_of"])["data_fingerprint"]

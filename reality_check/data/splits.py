@@ -65,11 +65,14 @@ class ClassSplits:
     def __post_init__(self) -> None:
         _check_disjoint("trainval and test", self.trainval, self.test)
         for number, fold in enumerate(self.folds):
-            _check_fold(number, fold, self.trainval)
-        for number, fold in enumerate(self.folds):
+            _check_disjoint(f"train and validation of fold {number}", fold.train, fold.validation)
+            if not fold.train or not fold.validation:
+                raise ValueError(f"Fold {number} has no classes to train or to validate on.")
+            if {*fold.train, *fold.validation} != {*self.trainval}:
+                raise ValueError(f"Train and validation of fold {number} do not make up trainval.")
             for other in range(number):
-                what = f"the validation classes of folds {other} and {number}"
-                _check_disjoint(what, self.folds[other].validation, fold.validation)
+                parts = f"the validation classes of folds {other} and {number}"
+                _check_disjoint(parts, self.folds[other].validation, fold.validation)
 
 
 def class_splits(
@@ -175,6 +178,7 @@ def _find_labels(
 def _split_by_names(
     trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
+    """Return the split of the rule ``"own"``, with the validation classes of each fold."""
     for number, classes in enumerate(validation):
         tested = set(classes) & set(test)
         if tested:
@@ -198,28 +202,18 @@ def _make_fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:
     size = total // folds
-    starts = [part * total // folds for part in range(folds)]
-    ends = [
-        start or total for start in starts
-    ]  # fold 0 wraps around: it validates on the last block
+    # Fold 0 wraps around: it validates on the last block.
+    ends = [part * total // folds or total for part in range(folds)]
     return [range(end - size, end) for end in ends]
 
 
-#: For each rule, a function that returns each fold's validation classes, given the numbers of
-#: trainval classes and of folds.
+#: From a rule to the function that returns the validation classes of each fold, as ranks among the
+#: trainval classes, given the numbers of trainval classes and of folds.
 _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
     "mlrc": _mlrc_validations,
-    "kfold": lambda total, folds: [p.tolist() for p in np.array_split(range(total), folds)],
+    "kfold": lambda total, folds: [fold.tolist() for fold in np.array_split(range(total), folds)],
     "halves": lambda total, folds: [range(total // 2, total)],
 }
-
-
-def _check_fold(number: int, fold: Fold, trainval: tuple[int, ...]) -> None:
-    _check_disjoint(f"train and validation of fold {number}", fold.train, fold.validation)
-    if not fold.train or not fold.validation:
-        raise ValueError(f"Fold {number} has no classes to train or to validate on.")
-    if set(fold.train) | set(fold.validation) != set(trainval):
-        raise ValueError(f"Train and validation of fold {number} do not make up trainval.")
 
 
 def _check_disjoint(parts: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:

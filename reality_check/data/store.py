@@ -102,7 +102,10 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
 
 
 def _common_frame(images: Images) -> tuple[int, int, int] | None:
-    """Return the (H, W, C) of all images if they start at multiples of its size, else None."""
+    """Return the shape (H, W, C) of all images if they start at multiples of its size, else None.
+
+    None is also returned if the images have different shapes.
+    """
     if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None
     return images.shape

@@ -53,13 +53,13 @@ class Tensors:
         self.rows = np.arange(len(array)) if rows is None else np.asarray(rows, np.int64)
 
     @classmethod
-    def from_array(cls, array: np.ndarray, what: str = "The samples") -> Tensors:
+    def from_array(cls, array: np.ndarray, subject: str = "The samples") -> Tensors:
         """Create samples from an array, after checking it.
 
         Args:
             array: shape (N, ...). float64 becomes float32, uint16 becomes int32 and uint32 becomes
                 int64; other types are not copied.
-            what: what error messages call the samples.
+            subject: what error messages call the samples.
 
         Raises:
             UsageError: if the array has another type or shape, is empty, or a value is too large,
@@ -69,16 +69,16 @@ class Tensors:
             array = array.astype(_CONVERTED[array.dtype.name])
         if array.dtype.name not in _STORED:
             raise UsageError(
-                f"{what} are {array.dtype}, but they must be float16, float32 or integers; convert "
-                "them with array.astype('float32')."
+                f"{subject} are {array.dtype}, but they must be float16, float32 or integers; "
+                "convert them with array.astype('float32')."
             )
         if array.ndim < 2 or 0 in array.shape:
             raise UsageError(
-                f"{what} have shape {array.shape}, but they must be (N, D) for vectors or (N, ...) "
-                "for other tensors, none of them 0."
+                f"{subject} have shape {array.shape}, but they must be (N, D) for vectors or "
+                "(N, ...) for other tensors, none of them 0."
             )
         if array.dtype.kind == "f":
-            _check_finite(array, what)
+            _check_finite(array, subject)
         return cls(array)
 
     def __len__(self) -> int:
@@ -96,8 +96,8 @@ class Tensors:
     @property
     def input_shape(self) -> TensorShape:
         """Shape and type of the samples as a trunk's input; float16 becomes float32."""
-        kind = self.values.dtype
-        dtype = torch.float32 if kind.kind == "f" else getattr(torch, kind.name)
+        stored = self.values.dtype
+        dtype = torch.float32 if stored.kind == "f" else getattr(torch, stored.name)
         return TensorShape(self.shape, dtype)
 
     def array(self) -> np.ndarray:
@@ -119,13 +119,13 @@ class Tensors:
         return array.astype(dtype) if dtype is not None else array
 
 
-def _check_finite(array: np.ndarray, what: str) -> None:
-    rows = max(1, _CHUNK // max(1, array[0].size))
-    for first in range(0, len(array), rows):
-        finite = np.abs(array[first : first + rows]) < _LARGEST
+def _check_finite(array: np.ndarray, subject: str) -> None:
+    rows_per_chunk = max(1, _CHUNK // max(1, array[0].size))
+    for first in range(0, len(array), rows_per_chunk):
+        finite = np.abs(array[first : first + rows_per_chunk]) < _LARGEST
         if not finite.all():
             bad = np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1))
             raise UsageError(
-                f"{what} hold values beyond {_LARGEST:g}, NaN or infinite values, first in row "
+                f"{subject} hold values beyond {_LARGEST:g}, NaN or infinite values, first in row "
                 f"{first + bad[0]} (counted from 0); remove that row or fix what computed it."
             )

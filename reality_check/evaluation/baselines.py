@@ -81,7 +81,7 @@ def score_baselines(
 
 
 def raw_input(shape: InputShape) -> str | None:
-    """Return the name of the raw input in reports, or ``None`` if its distances mean nothing."""
+    """Return the name of the raw input in reports; ``None`` if distances are meaningless for it."""
     if not isinstance(shape, TensorShape):
         return "raw pixels"
     if not shape.dtype.is_floating_point:

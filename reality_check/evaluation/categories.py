@@ -84,7 +84,7 @@ def ensemble(
     weight (protocol section 5); the raw geometry concatenates raw rows, which weights folds by
     their norms.
     """
-    normalized, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
+    normalized, raw = concatenate(embeddings, True), concatenate(embeddings, False)
     return evaluate_both_geometries(
         normalized, labels, normalize, extra_metrics, queries, pairs, raw
     )

@@ -88,7 +88,7 @@ def _pictures(test: SampleSet, rows: np.ndarray) -> np.ndarray:
     names = [f"row {row}" for row in rows]
     if test.sample_names is not None:
         names = [str(name) for name in test.sample_names[rows]]
-    return np.stack([_card(*words) for words in zip(names, classes, strict=True)])
+    return np.stack(list(map(_card, names, classes)))
 
 
 def _card(name: str, class_name: str) -> np.ndarray:

@@ -91,6 +91,7 @@ def read_query_scores(
     labels = arrays["labels"].astype(np.int64)
 
     def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
+        """Return the scores of a reproduction, (3, Q), or ``None`` if they are missing."""
         means = recorded.get((method, category, reproduction), {})
         if not set(METRICS) <= set(means):
             return None

@@ -115,13 +115,13 @@ def evaluate_both_geometries(
         raw embeddings only are included once.
     """
     raw = embeddings if raw is None else raw
-    own, other = (embeddings, raw) if normalize else (raw, embeddings)
+    own_vectors, other_vectors = (embeddings, raw) if normalize else (raw, embeddings)
     metrics = [metric_of(name) for name in extra_metrics]
     raw_names = [metric.name for metric in metrics if metric.function == "raw_scatter"]
     own_names = [metric.name for metric in metrics if metric.function != "raw_scatter"]
     shared_names = [metric.name for metric in metrics if metric.both_geometries]
-    other_metrics = evaluate(other, labels, not normalize, shared_names, queries, pairs)
-    own_metrics = evaluate(own, labels, normalize, own_names, queries, pairs)
+    other_metrics = evaluate(other_vectors, labels, not normalize, shared_names, queries, pairs)
+    own_metrics = evaluate(own_vectors, labels, normalize, own_names, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
     scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
@@ -192,8 +192,11 @@ def evaluate(
     verified: dict[str, float] = {}
     for name, pair_list in (pairs or {}).items():
         result = _verify(sample, pair_list)
-        error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
-        verified |= {f"verification_{name}": result.accuracy, f"verification_{name}_se": error}
+        standard_error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
+        verified |= {
+            f"verification_{name}": result.accuracy,
+            f"verification_{name}_se": standard_error,
+        }
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
 
@@ -212,7 +215,7 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     Raises:
         UsageError: the function raised, or did not return one finite number.
     """
-    (metric,) = metrics
+    (metric,) = metrics  # no other metric is computed by the same function
     function = find_class(metric.function, "metric")
     label = f"metric {metric.name!r}"
     x, y = sample.points.float().clone(), torch.from_numpy(np.array(sample.labels, np.int64))
@@ -220,12 +223,12 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
         parameters = set(inspect.signature(function).parameters)
     references = {}
     if parameters & {"references", "reference_labels"}:
-        sides = {"references": x.clone(), "reference_labels": y.clone()}
+        gallery = {"references": x.clone(), "reference_labels": y.clone()}
         if sample.queries is not None:
             is_query = torch.from_numpy(sample.queries)
-            sides = {name: side[~is_query] for name, side in sides.items()}
+            gallery = {name: tensor[~is_query] for name, tensor in gallery.items()}
             x, y = x[is_query], y[is_query]
-        references = {name: side for name, side in sides.items() if name in parameters}
+        references = {name: tensor for name, tensor in gallery.items() if name in parameters}
     states = random_states(torch.device("cpu"))
     seed_everything(0)
     try:
@@ -264,8 +267,11 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
-    traces = {"trace_between_raw": between, "trace_within_raw": within}
-    return {"separability_raw": ratio, **traces}
+    return {
+        "separability_raw": ratio,
+        "trace_between_raw": between,
+        "trace_within_raw": within,
+    }
 
 
 def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
@@ -316,6 +322,7 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     partner = class_start[anchor] + (anchor - class_start[anchor] + step) % class_size[anchor]
     other = generator.integers(0, len(labels), PAIRS)
     stranger = generator.integers(0, len(labels) - class_size[other])
+    # Skip the class of the first image.
     stranger += np.where(stranger >= class_start[other], class_size[other], 0)
     shuffled = generator.permutation(2 * PAIRS)  # the folds of a verification are contiguous
     first = order[np.concatenate((anchor, other))[shuffled]]

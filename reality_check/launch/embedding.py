@@ -99,7 +99,7 @@ def embed_to_folder(
     recipe = _recipe(data, how, network)
     partial, lock = out.with_name(f"{out.name}.partial"), out.with_name(f".{out.name}.lock")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock, lambda holder: log(f"Waiting for {holder}, which embeds the same")):
+    with locked(lock, "embeds the same", log):
         if out.exists():
             return _check_existing(out, recipe)
         partial.mkdir(exist_ok=True)

@@ -85,7 +85,7 @@ class Batches:
                 part.classes_per_step = self._sampler.classes_per_batch
 
     def evaluation_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
-        """Return the training samples in ``rows``, preprocessed as in an evaluation, in batches."""
+        """Yield batches of the training samples at ``rows``, preprocessed as in an evaluation."""
         return self._pipeline.evaluation_batches(rows)
 
     def state_dict(self) -> dict[str, Any]:

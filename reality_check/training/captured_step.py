@@ -64,7 +64,7 @@ class CapturedStep:
         """Drop the graph, since a Python value of the step has changed, such as one of the loss."""
         self._graph: Any = None
         self._gradients: list[tuple[nn.Parameter, Tensor]] = []
-        self._seen, self._checks = 0, 0
+        self._warm_up_steps, self._checked_steps = 0, 0
 
     def give_up(self, why: str) -> None:
         """Take plain steps from now on, and log why."""
@@ -75,17 +75,17 @@ class CapturedStep:
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Set the gradients, and return the value of the loss."""
         if self.why_not is None and self._graph is None:
-            self._seen += 1
-            if self._seen < WARM_UP:
+            self._warm_up_steps += 1
+            if self._warm_up_steps < WARM_UP:
                 return self._run_on_stream(images, labels)
-            if self._seen == WARM_UP:
+            if self._warm_up_steps == WARM_UP:
                 return self._run_watched(images, labels)
             self._record(images, labels)
         if self.why_not is not None:
             return self._compute(images, labels)
         if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
             return self._compute(images, labels)
-        if self._checks < CHECKS:
+        if self._checked_steps < CHECKS:
             return self._run_both_ways(images, labels)
         return self._replay(images, labels).clone()
 
@@ -125,6 +125,7 @@ class CapturedStep:
         return value
 
     def _record(self, images: Tensor, labels: Tensor) -> None:
+        """Record a step as a graph, or give up if that fails."""
         self._images, self._labels = images.clone(), labels.clone()
         for parameter in self._parameters():
             parameter.grad = None  # so that the gradients are in the graph's own memory
@@ -143,7 +144,7 @@ class CapturedStep:
             self._gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
 
     def _repair_random_state(self) -> None:
-        """Make random numbers work again, which some torch versions refuse after a failure."""
+        """Make random numbers work again, which some torch versions refuse after such a failure."""
         try:
             torch.rand(1, device=self._device)
         except RuntimeError:
@@ -154,6 +155,7 @@ class CapturedStep:
             torch.rand(1, device=self._device)
 
     def _replay(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Run the graph for a batch; return the loss, which the next run overwrites."""
         self._images.copy_(images)
         self._labels.copy_(labels)
         self._graph.replay()
@@ -176,7 +178,7 @@ class CapturedStep:
         expected = self._copy_outcome(value)
         if not all(bool(torch.isfinite(t).all()) for ts in expected.values() for t in ts):
             return value  # the float16 scale may still be too large; compare a later step
-        self._checks += 1
+        self._checked_steps += 1
         for name, tensors in expected.items():
             difference = _relative_difference(repeated[name], tensors)
             if not difference <= self._tolerance:
@@ -210,7 +212,7 @@ def _log_once(why: str) -> None:
 
 
 class _Watch(TorchDispatchMode):
-    """Finds operations that a graph would repeat wrongly, with the inputs of the recording.
+    """Finds operations that a graph would wrongly repeat with the inputs of the recording.
 
     Attributes:
         reasons: a sentence for each such operation.
@@ -254,6 +256,7 @@ def _record_sync_warnings() -> Iterator[list[str]]:
 
 
 def _host_random_states() -> tuple[Any, ...]:
+    """Return the states of the random generators of Python, NumPy and torch on the CPU."""
     numpy_state: Any = np.random.get_state()
     _, keys, *rest = numpy_state
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
@@ -263,8 +266,8 @@ def _relative_difference(actual: Sequence[Tensor], expected: Sequence[Tensor]) -
     """Return the norm of ``actual - expected``, relative to the norm of ``expected``."""
     if len(actual) != len(expected):
         return math.inf
-    squares, scale = 0.0, 0.0
+    squared_difference, squared_norm = 0.0, 0.0
     for tensor, reference in zip(actual, expected, strict=True):
-        squares += float((tensor.double() - reference.double()).square().sum())
-        scale += float(reference.double().square().sum())
-    return (squares / max(scale, 1e-30)) ** 0.5
+        squared_difference += float((tensor.double() - reference.double()).square().sum())
+        squared_norm += float(reference.double().square().sum())
+    return (squared_difference / max(squared_norm, 1e-30)) ** 0.5

@@ -73,8 +73,8 @@ def _without_defaults(value: Any) -> Any:
             for name, option in type(value).model_fields.items()
             if not option.is_required()
         }
-        return _without_defaults(_non_defaults(dict(value), defaults))
-    if dataclasses.is_dataclass(value):
+        values = dict(value)
+    elif dataclasses.is_dataclass(value):
         defaults = {
             option.name: option.default
             if option.default_factory is dataclasses.MISSING
@@ -82,19 +82,16 @@ def _without_defaults(value: Any) -> Any:
             for option in dataclasses.fields(value)
         }
         values = {name: getattr(value, name) for name in defaults}
-        return _without_defaults(_non_defaults(values, defaults))
-    if isinstance(value, Mapping):
+    elif isinstance(value, Mapping):
         return {str(key): _without_defaults(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple):
         return [_without_defaults(item) for item in value]
-    return value
-
-
-def _non_defaults(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    else:
+        return value
     return {
-        name: value
-        for name, value in values.items()
-        if name not in defaults or value != defaults[name]
+        name: _without_defaults(item)
+        for name, item in values.items()
+        if name not in defaults or item != defaults[name]
     }
 
 

@@ -62,8 +62,8 @@ class FoldCheckpoints:
         self._task = task
         self._is_main = is_main
         self._renew_lease = renew_lease
-        self._kept: set[Path] = set()  # the best states that the checkpoints on disk refer to
-        self._saved = time.monotonic()
+        self._kept_best: set[Path] = set()  # the best states that the checkpoints on disk refer to
+        self._saved_at = time.monotonic()
 
     # -- reading ----------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ class FoldCheckpoints:
         The best state that it refers to becomes :attr:`best`.
 
         Returns:
-            The result of a finished run, otherwise the latest state, or ``None`` without any.
+            The result of a finished run, otherwise the latest state; ``None`` if there is none.
         """
         if self._is_main:
             self._renew_lease()
@@ -84,7 +84,7 @@ class FoldCheckpoints:
                 if state is None:
                     continue
                 if state["task"] != self._task.fingerprint():
-                    # Left by other parameters, for example before the studies were deleted.
+                    # It is of other parameters, for example from before the studies were deleted.
                     self._remove(name)
                     continue
                 if state["finished"]:
@@ -97,7 +97,7 @@ class FoldCheckpoints:
                     self.best = checkpoints.load(path)
                     if self.best is None:
                         raise FileNotFoundError(f"{path} is missing")
-                    self._kept = {path}
+                    self._kept_best = {path}
                 return state
             except (checkpoints.Damaged, FileNotFoundError) as error:
                 fallback = "the checkpoint before it" if name == LATEST else "the beginning"
@@ -116,11 +116,11 @@ class FoldCheckpoints:
         """Delete the best states that no checkpoint refers to."""
         self._renew_lease()
         if self._is_main and not (self.folder / LATEST).exists():
-            self._remove_best(self._kept)
+            self._remove_best(self._kept_best)
 
     def save_if_due(self, make_state: Callable[[], State]) -> None:
         """Save a state if enough time has passed since the last one."""
-        if time.monotonic() - self._saved >= self.seconds and self._is_main:
+        if time.monotonic() - self._saved_at >= self.seconds and self._is_main:
             self.save(make_state())
 
     def save(self, state: State) -> None:
@@ -138,9 +138,9 @@ class FoldCheckpoints:
         if latest.exists():
             os.replace(latest, self.folder / PREVIOUS)
         checkpoints.save(latest, state)
-        self._remove_best(keep | self._kept)
-        self._kept = keep
-        self._saved = time.monotonic()
+        self._remove_best(keep | self._kept_best)
+        self._kept_best = keep
+        self._saved_at = time.monotonic()
 
     def save_result(self, result: FoldResult, state: State) -> None:
         """Write the result and what the task keeps of the state; delete all checkpoints."""

@@ -68,7 +68,7 @@ class FoldProgress:
     # -- phases -----------------------------------------------------------------------------
 
     def has_second_phase(self) -> bool:
-        """Whether a second phase comes after the first."""
+        """Return whether a second phase comes after the first."""
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[1] > 0
         return self._task.settings.second_phase is not None
@@ -83,11 +83,11 @@ class FoldProgress:
         return training.phase_epochs(self.has_second_phase())[0]
 
     def phase_is_over(self) -> bool:
-        """Whether the current phase has ended."""
+        """Return whether the current phase has ended."""
         return self.position.phase_epochs >= self.phase_limit() or self._stopping.should_stop
 
     def evaluation_is_due(self) -> bool:
-        """Whether the network is to be evaluated after the epoch that has just ended."""
+        """Return whether the network is to be evaluated after the epoch that has just ended."""
         epochs = self.position.phase_epochs
         return epochs % self._training.evaluate_every == 0 or epochs >= self.phase_limit()
 
@@ -154,6 +154,7 @@ class FoldProgress:
         return True
 
     def _value(self, metrics: Mapping[str, float]) -> float:
+        """Return the value by which epochs are compared; higher is better."""
         if self._task.selects_on == "test":
             return metrics[SELECTS_ON_TEST]
         return self._task.sign * metrics[self._task.selects_by]

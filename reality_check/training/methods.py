@@ -72,47 +72,47 @@ def search_space(
     return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
 
-def check_start(method: Method, first: Method, protocol: Protocol) -> None:
+def check_start(method: Method, simpler: Method, protocol: Protocol) -> None:
     """Make sure that the winner of a method's search can be a trial of another method.
 
     Args:
         method: the method whose search starts from that winner.
-        first: the method whose winner it is.
+        simpler: the method whose winner it is.
         protocol: the protocol of the experiment.
 
     Raises:
-        UsageError: ``method`` does not search a parameter of ``first``, or not as widely; or a
+        UsageError: ``method`` does not search a parameter of ``simpler``, or not as widely; or a
             parameter that only ``method`` searches has no neutral value in its range.
     """
     assert method.starts_from is not None
-    space, first_space = search_space(method, protocol), search_space(first, protocol)
+    space, simpler_space = search_space(method, protocol), search_space(simpler, protocol)
     neutral = method.starts_from.neutral
-    names = f"method {method.name!r} starts from {first.name!r}"
-    for name, value in first_space.items():
+    label = f"method {method.name!r} starts from {simpler.name!r}"
+    for name, value in simpler_space.items():
         if name not in space:
             raise UsageError(
-                f"{names}, which searches {name}, but {method.name!r} does not; search it in both."
+                f"{label}, which searches {name}, but {method.name!r} does not; search it in both."
             )
         if not all(_is_in_range(space[name], end) for end in ends_of(value)):
             raise UsageError(
-                f"{names}, whose {name} may have values that are not in the range of "
+                f"{label}, whose {name} may have values that are not in the range of "
                 f"{method.name!r}; give both the same range."
             )
-    extra = [name for name in space if name not in first_space]
+    extra = [name for name in space if name not in simpler_space]
     unknown = [name for name in neutral if name not in extra]
     if unknown:
         raise UsageError(
-            f"{names}: neutral has {unknown[0]!r}, which is not one of the parameters that only "
+            f"{label}: neutral has {unknown[0]!r}, which is not one of the parameters that only "
             f"{method.name!r} searches ({', '.join(extra) or 'there are none'})."
         )
     for name in extra:
         if name not in neutral:
             raise UsageError(
-                f"{names}: neutral lacks {name}, which {first.name!r} does not search; write the "
-                f"value at which {method.name!r} is {first.name!r}."
+                f"{label}: neutral lacks {name}, which {simpler.name!r} does not search; write the "
+                f"value at which {method.name!r} is {simpler.name!r}."
             )
         if not _is_in_range(space[name], neutral[name]):
-            raise UsageError(f"{names}: the neutral {name}={neutral[name]} is not in its range.")
+            raise UsageError(f"{label}: the neutral {name}={neutral[name]} is not in its range.")
 
 
 def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
@@ -133,7 +133,7 @@ def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
 
 
 def _is_in_range(searched: Searched, number: Any) -> bool:
-    """Whether ``number`` is in the range of a searched parameter."""
+    """Return whether ``number`` is in the range of a searched parameter."""
     if isinstance(searched, Choices):
         return number in searched.choices
     return is_number(number) and searched.low <= number <= searched.high
@@ -180,16 +180,17 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
 
 def _searchable_options(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """Return the options of a method that can be searched, with the protocol's learning rates."""
-    rates = {}
+    rates, searched_by_all = {}, set()
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
         method_rate = getattr(method.learning_rates, part)
         rates[part] = getattr(optimizers, part).lr if method_rate is None else method_rate
-    searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
-    if searched_by_all and not has_parameters(method, protocol):
+        if method_rate is None and not isinstance(rates[part], float):
+            searched_by_all.add(part)
+    # A learning rate without an effect is not searched, even if all methods search theirs.
+    if "loss" in searched_by_all and not has_parameters(method, protocol):
         rates["loss"] = 0.0
-    searched_by_all = method.learning_rates.trunk is None and not isinstance(rates["trunk"], float)
-    if searched_by_all and model is not None and model.trunk == "identity":
+    if "trunk" in searched_by_all and model is not None and model.trunk == "identity":
         rates["trunk"] = 0.0
     parts = method.learning_rates.loss_parts
     rates |= {f"{LOSS_PART}{name}": rate for name, rate in parts.items()}
@@ -207,17 +208,16 @@ def _training(method: Method, protocol: Protocol) -> Training:
 
 
 def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
-    second = method.phase2
-    if second is None and _training(method, protocol).phases == "method":
+    if method.phase2 is not None:
+        return dict(method.phase2)
+    if _training(method, protocol).phases == "method":
         return None
-    if second is None:
-        # Appendix D: every method has a second phase, whose learning rates are searched.
-        second = SecondPhase(lr_factor=Range(low=0.01, high=1.0, log=True))
-    return dict(second)
+    # Appendix D: every method has a second phase, whose learning rates are searched.
+    return dict(SecondPhase(lr_factor=Range(low=0.01, high=1.0, log=True)))
 
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
-    """Whether the loss has parameters, so that their learning rate matters."""
+    """Return whether the loss has parameters, so that their learning rate matters."""
     arguments = middles(dict(find_searched(method.arguments, "arguments")))
     filled = FilledMethod(
         name=method.name,
@@ -328,7 +328,7 @@ def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) ->
             raise UsageError(f"{when} of {type(loss).__name__}: {error}") from None
         return
     for name, value in values.items():
-        current_value(loss, name, when)
+        current_value(loss, name, when)  # raises if there is no such number
         current = getattr(loss, name)
         if isinstance(current, torch.Tensor):
             current.data.fill_(value)

@@ -43,11 +43,11 @@ class TrainingModule:
         self.strategy = strategy or Strategy()
         gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
         network = build_network(task.model, shape, task.embedding_size, task.network_seed)
-        self._format = torch.channels_last if gpu.channels_last else torch.contiguous_format
+        self._memory_format = torch.channels_last if gpu.channels_last else torch.contiguous_format
         self.network: Network = network.to(device)
-        if self._format == torch.channels_last:
+        if self._memory_format == torch.channels_last:
             movable: Any = self.network  # older type stubs of torch lack memory_format here
-            movable.to(memory_format=self._format)
+            movable.to(memory_format=self._memory_format)
         if self.training.freeze_batchnorm == "with_affine":
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
@@ -166,7 +166,7 @@ class TrainingModule:
         """Return the embeddings of the full batch, from the images of this process."""
         with self.autocast():
             if images.dim() == 4:
-                images = images.contiguous(memory_format=self._format)
+                images = images.contiguous(memory_format=self._memory_format)
             embeddings = self._forward(images)
         return self.strategy.gather_with_gradient(embeddings.float())
 
@@ -179,9 +179,10 @@ class TrainingModule:
 
     def _update(self) -> None:
         self._clip_gradients()
-        frozen = ("trunk",) if self._trunk_frozen else ()
         self._joint_optimizer.active = [
-            o for name, o in self.optimizers.items() if name not in frozen
+            optimizer
+            for name, optimizer in self.optimizers.items()
+            if name != "trunk" or not self._trunk_frozen
         ]
         self.scaler.step(self._joint_optimizer)
         self.scaler.update()
@@ -238,7 +239,7 @@ class TrainingModule:
 
 
 def keeps_statistics(loss: nn.Module) -> bool:
-    """Whether a loss keeps running statistics of batches."""
+    """Return whether a loss keeps running statistics of batches."""
     return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
 
 

@@ -44,7 +44,7 @@ class Together(torch.optim.Optimizer):
 def build_optimizers(
     network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimisers of the trunk, the embedder and the loss, where they have parameters."""
+    """Return the optimisers of the trunk, the embedder and the loss, if they have parameters."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
@@ -87,13 +87,14 @@ def _loss_groups(
             )
         groups.append({"params": list(part()), "lr": rate})
     separate = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in parameters if id(p) not in separate]
-    return [{"params": rest}, *groups] if rest else groups
+    others = [p for p in parameters if id(p) not in separate]
+    return [{"params": others}, *groups] if others else groups
 
 
 def _build_optimizer(
     config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
+    """Construct an optimiser, and check that a training can use it."""
     cls, label = find_class(config.name, "optimizer"), f"optimiser {config.name}"
     takes_decay = "weight_decay" in constructor_arguments(cls)[0]
     if decay and not takes_decay:

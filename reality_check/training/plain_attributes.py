@@ -44,7 +44,7 @@ class PlainAttributes:
             for name, value in owners.items()
             for path, part in _modules_of(value)
         }
-        self._first = {
+        self._initial = {
             key: checkpoints.clone(_plain_attributes(part)) for key, part in self._parts.items()
         }
 
@@ -54,35 +54,37 @@ class PlainAttributes:
             key: {
                 name: checkpoints.clone(value)
                 for name, value in _plain_attributes(part).items()
-                if name not in self._first[key] or not _equal(self._first[key][name], value)
+                if name not in self._initial[key] or not _equal(self._initial[key][name], value)
             }
             for key, part in self._parts.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Restore a state; attributes that are not in it get their first values."""
+        """Restore a state; attributes that are not in it get their initial values."""
         for key, part in self._parts.items():
-            target = {**self._first[key], **state.get(key, {})}
+            restored = {**self._initial[key], **state.get(key, {})}
             current = _plain_attributes(part)
-            for name in current.keys() - target.keys():
+            for name in current.keys() - restored.keys():
                 delattr(part, name)
-            for name, value in target.items():
+            for name, value in restored.items():
                 unchanged = name in current and _equal(current[name], value)
                 if not unchanged and (name in current or not _is_taken(part, name)):
                     setattr(part, name, _unpacked(value, self._device))
 
 
 class _NotPlain(Exception):
-    pass
+    """A value is not plain."""
 
 
 def _modules_of(owner: Any) -> list[tuple[str, Any]]:
+    """Return the modules in an object with their paths; other objects are returned themselves."""
     if isinstance(owner, nn.Module):
         return list(owner.named_modules())
     return [] if owner is None else [("", owner)]
 
 
 def _plain_attributes(part: Any) -> dict[str, Any]:
+    """Return the plain attributes of an object by name, as :func:`_packed` returns them."""
     values = {k: v for k, v in getattr(part, "__dict__", {}).items() if k not in _MODULE_ATTRIBUTES}
     for name in getattr(part, "_non_persistent_buffers_set", ()):
         values[name] = getattr(part, name)
@@ -94,7 +96,7 @@ def _plain_attributes(part: Any) -> dict[str, Any]:
 
 
 def _is_taken(part: Any, name: str) -> bool:
-    """Whether the object has any value of that name, such as a parameter."""
+    """Return whether the object has any value of that name, such as a parameter."""
     namespaces = ("__dict__", "_parameters", "_buffers", "_modules")
     return any(name in getattr(part, namespace, ()) for namespace in namespaces)
 
@@ -127,6 +129,7 @@ def _packed(value: Any) -> Any:
 
 
 def _unpacked(packed: Any, device: torch.device) -> Any:
+    """Return a copy of the value that :func:`_packed` converted."""
     if isinstance(packed, Tensor):
         return packed.clone()
     if isinstance(packed, list | tuple):
@@ -142,6 +145,7 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
 
 
 def _equal(first: Any, second: Any) -> bool:
+    """Return whether two packed values are equal, with their types and devices."""
     if type(first) is not type(second):
         return False
     if isinstance(first, Tensor):

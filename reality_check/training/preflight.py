@@ -79,7 +79,8 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     Args:
         experiment: the experiment.
         method: one of its methods.
-        num_classes: the number of classes that the loss is built for; ``None``: that of the batch.
+        num_classes: the number of classes that the loss is built for; ``None`` means the number of
+            classes in the batch.
 
     Returns:
         The outcome with every searched parameter at the middle of its range.
@@ -90,7 +91,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
     space, checks = search_space(method, protocol, model), []
-    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
+    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)  # if final
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
         with _name_in_errors(method, change):
             filled = fill_method(method, protocol, middles(space) | change, model)
@@ -106,7 +107,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     """Return the values to try instead of the middles, by parameter.
 
-    They are each end of a range, each choice, and pairs of choices if there are few.
+    The values are each end of a range, each choice, and pairs of choices if there are few.
     """
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
@@ -139,6 +140,7 @@ def _check_loss_once(
     size: int,
     num_classes: int | None,
 ) -> LossCheck:
+    """Try a loss with one set of sampled values, through its schedules and phases."""
     training = experiment.training_of(method)
     torch.manual_seed(0)
     samples_per_class = method.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS
@@ -149,11 +151,11 @@ def _check_loss_once(
     batch_classes = torch.linspace(0, loss_classes - 1, classes).round().long()
     labels = batch_classes.repeat_interleave(samples_per_class)
     leaf = torch.randn(classes * samples_per_class, size).requires_grad_()
-    failed = (
+    label = (
         f"{type(loss).__name__} failed on a batch of {len(labels)} embeddings of size {size}, of "
         f"{loss_classes} classes"
     )
-    with users_code(failed):
+    with users_code(label):
         # As in a training, the embeddings are not a leaf, so that losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
@@ -168,6 +170,7 @@ def _check_loss_once(
 def _outcome_of_pass(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
+    """Return the outcome of a backward pass, with the first problem that is found."""
     loss_parameters = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
     missing = [name for name, p in loss_parameters.items() if p.grad is None]
@@ -348,8 +351,8 @@ def _group_by_training(experiment: Experiment) -> list[tuple[Model, Training, li
 def with_trials(experiment: Experiment) -> Experiment:
     """Return the experiment with the number of trials of each method.
 
-    It is changed only if that number depends on the searched parameters
-    (``trials_per_parameter``).
+    If that number does not depend on the searched parameters (``trials_per_parameter``), the
+    experiment is returned unchanged.
     """
     protocol = experiment.protocol
     per_parameter = protocol.search.trials_per_parameter
@@ -357,10 +360,9 @@ def with_trials(experiment: Experiment) -> Experiment:
         return experiment
     methods = []
     for method in experiment.methods:
-        if method.packed is not None:
-            methods.append(method)
-            continue
-        space = search_space(method, protocol, experiment.model_of(method))
-        trials = per_parameter * max(1, len(space))
-        methods.append(method.model_copy(update={"trials": trials}))
+        if method.packed is None:
+            space = search_space(method, protocol, experiment.model_of(method))
+            trials = per_parameter * max(1, len(space))
+            method = method.model_copy(update={"trials": trials})
+        methods.append(method)
     return experiment.model_copy(update={"methods": methods})

@@ -92,6 +92,7 @@ class FoldRecords:
         self._unsaved, self._saved_at = False, time.monotonic()
 
     def _add(self, row: Mapping[str, Any]) -> None:
+        """Record a row of the history, with the best epoch so far."""
         step = row["step"]
         metrics = {
             name: value
@@ -100,7 +101,7 @@ class FoldRecords:
         }
         value = metrics[self._primary]
         is_better = self._sign * value > self._sign * self._best[1]
-        if step < 0 or self._best[0] < 0 or is_better:
+        if step < 0 or self._best[0] < 0 or is_better:  # the trunk alone (-1) is always replaced
             self._best = step, value
         accuracies = {f"{name}_level0": value for name, value in metrics.items()}
         best = {"best_epoch": self._best[0], "best_accuracy": self._best[1]}
@@ -127,6 +128,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
     keeper = RecordKeeper(record_writer=numbers, attributes_to_search_for=names)
 
     def visit(module: nn.Module, name: str, parent: str = "") -> None:
+        """Record the attributes of a module and of the modules in it."""
         seen.add(module)
         if (
             not parent
@@ -134,12 +136,11 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
             or getattr(module, "collect_stats", False)
         ):
             keeper.update_records({name: module}, 0, parent_name=parent)
-        inner_parent = (
-            f"{keeper.get_record_name(name, module)}__modules"  # the name that PML's hooks give
-        )
-        for inner, child in module.named_children():
+        # PML's hooks give this name.
+        inner_parent = f"{keeper.get_record_name(name, module)}__modules"
+        for inner_name, child in module.named_children():
             if child not in seen:
-                visit(child, inner, inner_parent)
+                visit(child, inner_name, inner_parent)
 
     visit(loss, "loss")
     if isinstance(miner, nn.Module):

@@ -69,30 +69,31 @@ class ScheduledValues:
         self, loss: torch.nn.Module, schedules: Mapping[str, ValueSchedule], max_epochs: int
     ) -> None:
         self._loss, self._schedules, self._max_epochs = loss, schedules, max_epochs
-        self._first = {name: current_value(loss, name, "schedule") for name in schedules}
-        self._now: dict[str, float] = {}
+        self._initial = {name: current_value(loss, name, "schedule") for name in schedules}
+        self._current: dict[str, float] = {}
 
     def __bool__(self) -> bool:
-        """Whether any value has a schedule."""
+        """Return whether any value has a schedule."""
         return bool(self._schedules)
 
     def set(self, iteration: int, iterations_per_epoch: int) -> None:
         """Give the loss its values for an iteration."""
         values = {
-            name: self._first[name]
+            name: self._initial[name]
             * value_factor(schedule, iteration, iterations_per_epoch, self._max_epochs)
             for name, schedule in self._schedules.items()
         }
-        if values != self._now:
+        if values != self._current:
             set_values(self._loss, values, "schedule")
-            self._now = values
+            self._current = values
 
     def forget(self) -> None:
         """Forget the values that were set last, since a checkpoint may have replaced them."""
-        self._now = {}
+        self._current = {}
 
 
 def _elapsed_epochs(per: Literal["epoch", "iteration"], iteration: int, per_epoch: int) -> float:
+    """Return the epochs before an iteration, whole ones if the schedule changes per epoch."""
     return iteration // per_epoch if per == "epoch" else iteration / per_epoch
 
 

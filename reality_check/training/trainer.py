@@ -96,6 +96,7 @@ class Trainer:
             return self._run(saved)
 
     def _run(self, saved: State | None) -> FoldResult:
+        """Train from a saved state, or from the beginning if it is ``None``."""
         self.build()
         if saved is None:
             fit_first_values(self.task, self.module, self.train_set, self.batches)
@@ -143,6 +144,7 @@ class Trainer:
     # -- training ---------------------------------------------------------------------------
 
     def _train_phases(self) -> None:
+        """Train until the last phase has ended."""
         while True:
             while not self.progress.phase_is_over():
                 self._train_epoch()
@@ -171,11 +173,12 @@ class Trainer:
         """
         self.module.train()
         total = torch.zeros((), device=self.device)
-        first_iteration = self.progress.position.spent * self.epoch_length
-        first_weight_iteration = self.progress.position.epoch * self.epoch_length
+        position = self.progress.position
+        # All iterations so far, and those that the current weights were trained for.
+        spent, trained = position.spent * self.epoch_length, position.epoch * self.epoch_length
         for number, (images, labels) in enumerate(self.batches.take(count)):
-            self.module.set_iteration(first_iteration + number, self.epoch_length)
-            self.module.scheduled.set(first_weight_iteration + number, self.epoch_length)
+            self.module.set_iteration(spent + number, self.epoch_length)
+            self.module.scheduled.set(trained + number, self.epoch_length)
             try:
                 total += self.module.step(images, labels)
             except Exception:
@@ -203,8 +206,7 @@ class Trainer:
 
         If the phases have fixed lengths, training continues from the latest weights.
         """
-        fixed = self.task.training.second_phase_epochs is not None
-        if self.validation is not None and not fixed:
+        if self.validation is not None and self.task.training.second_phase_epochs is None:
             best = self._best_state()
             self.progress.return_to(best["progress"])
             self._restore(best)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.utils.errors import UsageError
-from reality_check.utils.text import strict_json
+from reality_check.utils.text import duplicates, strict_json
 
 #: The file that lists all other files with their checksums.
 CONTENTS = "pack.json"
@@ -48,7 +48,7 @@ def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     """Return an archive; the same content gives the same bytes."""
     listed = {name: _entry(content) for name, content in sorted(files.items())}
     contents = {**about, "files": listed}
-    contents["checksum"] = _digest(_plain(contents))
+    contents["checksum"] = _digest(_canonical_json(contents))
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         text = strict_json(contents, indent=1, ensure_ascii=False) + "\n"
@@ -75,22 +75,25 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(path, archive.infolist())
-            contents = _contents(path, archive, schema, version)
-            files = _files(path, archive, contents["files"])
+            contents = _read_contents(path, archive, schema, version)
+            files = _read_files(path, archive, contents["files"])
     except UsageError:
         raise
     except FileNotFoundError:
         raise UsageError(f"there is no {path}; name a pack or an output folder.") from None
     except Exception as error:  # zipfile and json raise nearly anything for a damaged file
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise UsageError(f"{path} is no whole pack ({words}); fetch or write it again.") from None
+        problem = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{path} is no whole pack ({problem}); fetch or write it again.") from None
     sealed = {key: value for key, value in contents.items() if key != "checksum"}
-    if contents.get("checksum") != _digest(_plain(sealed)):
+    if contents.get("checksum") != _digest(_canonical_json(sealed)):
         raise _tampered(path, CONTENTS)
     return Archive(contents, files, contents["checksum"])
 
 
-def _contents(path: Path, archive: zipfile.ZipFile, schema: str, version: int) -> dict[str, Any]:
+def _read_contents(
+    path: Path, archive: zipfile.ZipFile, schema: str, version: int
+) -> dict[str, Any]:
+    """Return the file :data:`CONTENTS`, after checking its schema and version."""
     names = archive.namelist()
     contents = json.loads(archive.read(CONTENTS)) if CONTENTS in names else {}
     if not isinstance(contents, dict) or contents.get("schema") != schema:
@@ -115,14 +118,15 @@ def _check_size(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
         )
 
 
-def _files(
+def _read_files(
     path: Path, archive: zipfile.ZipFile, listed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, bytes]:
+    """Return the listed files of an archive, after comparing them with their checksums."""
     names = archive.namelist()
     if sorted(names) != sorted([CONTENTS, *listed]):
-        odd = sorted({*names} ^ {CONTENTS, *listed}) or [n for n in names if names.count(n) > 1]
+        unexpected = sorted({*names} ^ {CONTENTS, *listed}) or duplicates(names)
         raise UsageError(
-            f"{path} holds other files than it lists ({odd[0]!r}); fetch or write it again."
+            f"{path} holds other files than it lists ({unexpected[0]!r}); fetch or write it again."
         )
     for name in listed:
         if not all(_PART.fullmatch(part) for part in name.split("/")):
@@ -152,5 +156,5 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _plain(data: Any) -> bytes:
+def _canonical_json(data: Any) -> bytes:
     return json.dumps(data, sort_keys=True).encode()

@@ -15,7 +15,7 @@ import torch
 from reality_check.utils.files import atomic_write
 
 _PREFIX = b"sha256:"
-_SEAL = len(_PREFIX) + 64
+_SEAL_LENGTH = len(_PREFIX) + 64
 
 
 class Damaged(RuntimeError):
@@ -30,7 +30,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     # An archive ends with the length of its comment, so far 0.
-    body = buffer.getvalue()[:-2] + struct.pack("<H", _SEAL)
+    body = buffer.getvalue()[:-2] + struct.pack("<H", _SEAL_LENGTH)
     atomic_write(path, body + _seal(body))
 
 
@@ -56,7 +56,7 @@ def check(path: Path) -> bytes:
         Damaged: the file is not what was written.
     """
     content = path.read_bytes()
-    body, seal = content[:-_SEAL], content[-_SEAL:]
+    body, seal = content[:-_SEAL_LENGTH], content[-_SEAL_LENGTH:]
     if seal != _seal(body):
         problem = "wrong" if seal.startswith(_PREFIX) else "missing"
         raise Damaged(f"{path} is damaged: its checksum is {problem}")

@@ -20,7 +20,7 @@ def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
     files = dict(shipped_files(group))
     roots = [Path.cwd() / "configs"] + ([beside, beside / "configs"] if beside else [])
     for root in roots:
-        if root.resolve() != configs_root().resolve():  # of a checkout, say
+        if root.resolve() != configs_root().resolve():  # equal in a checkout of this package
             files |= _yaml_files(root / group)
     return files
 
@@ -32,7 +32,7 @@ def shipped_files(group: str) -> Mapping[str, Path]:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a file ships with the package, and so does not change while a process runs."""
+    """Return whether a file ships with the package, and so does not change during a process."""
     return path.is_relative_to(configs_root())
 
 

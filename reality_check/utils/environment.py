@@ -17,7 +17,7 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def describe_environment() -> dict[str, str]:
-    """Return the versions of Python and of the packages that decide results, and the machine."""
+    """Return the versions of Python and of the packages that affect results, and the machine."""
     versions = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -16,7 +16,12 @@ Returned = TypeVar("Returned")
 
 #: Top-level packages whose lines do not show users what to fix in their own code.
 _LIBRARIES = {
-    *("reality_check", "pml_extensions", "pytorch_metric_learning", "torch", "numpy", "optuna"),
+    "reality_check",
+    "pml_extensions",
+    "pytorch_metric_learning",
+    "torch",
+    "numpy",
+    "optuna",
     *sys.stdlib_module_names,
 }
 
@@ -34,11 +39,11 @@ class WorkFailed(Exception):
 
 
 @contextlib.contextmanager
-def users_code(what: str) -> Iterator[None]:
+def users_code(subject: str) -> Iterator[None]:
     """Turn any exception that user code raises, SystemExit included, into a UsageError.
 
     Args:
-        what: The beginning of the message, such as ``method 'mine': MyLoss failed``.
+        subject: the beginning of the message, such as ``method 'mine': MyLoss failed``.
 
     Raises:
         UsageError: the code raised an exception. A UsageError or KeyboardInterrupt is passed on.
@@ -48,7 +53,7 @@ def users_code(what: str) -> Iterator[None]:
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise UsageError(f"{what}: {reason(error)}") from error
+        raise UsageError(f"{subject}: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 def atomic_write(path: str | os.PathLike[str], content: str | bytes, durable: bool = True) -> None:
     """Write ``content`` to ``path`` so that the file is either the old one or the whole new one.
 
-    The bytes go to a temporary name in the same folder, are synced to the disk, and only then
-    renamed onto ``path``. When anything fails (a full disk, say) the old file stays and the
-    temporary one is removed.
+    The bytes are written to a temporary file in the same folder and synced to the disk; only then
+    is the file renamed to ``path``. If anything fails, for example because the disk is full, the
+    old file stays and the temporary one is removed.
 
     Args:
         path: file to write; missing parent folders are made.
@@ -50,7 +50,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable, where the system can sync a folder (not on Windows)."""
+    """Make the rename itself durable, if the system can sync a folder (Windows cannot)."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -25,7 +25,7 @@ def request() -> None:
 
 
 def requested() -> bool:
-    """Whether this process was asked to stop."""
+    """Return whether this process was asked to stop."""
     return _requested.is_set()
 
 

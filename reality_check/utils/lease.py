@@ -5,7 +5,7 @@ that has not changed for the grace time is stale, so a new monitor has to wait t
 
 A worker does not notice that its own heartbeat is stale: a process that was paused, or whose
 network was down, continues in the middle of a line. So a worker holds a lease, and renews it before
-it writes files that another worker may write by now.
+it writes files, because another worker may have taken them over.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Lease:
         self._asked = now()
 
     def renew(self) -> float:
-        """Check that the work is still ours, and return until when, by the clock ``now``.
+        """Check that the work is still ours, and return when the lease ends, by the clock ``now``.
 
         Raises:
             LeaseLost: the work is another worker's.
@@ -69,10 +69,10 @@ class Lease:
         return self._asked + self._duration
 
 
-#: Renews a lease: see :meth:`Lease.renew`.
+#: A function that renews a lease and returns when it ends, see :meth:`Lease.renew`.
 LeaseCheck = Callable[[], float]
 
 
 def no_lease() -> float:
-    """A :data:`LeaseCheck` of work that no other worker can take."""
+    """Return that the lease never ends, for work that no other worker can take."""
     return math.inf

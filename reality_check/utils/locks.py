@@ -19,16 +19,17 @@ except ImportError:  # on Windows
 
 
 @contextlib.contextmanager
-def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
-    """Hold a lock file; where another process holds it, say so and wait until it is free.
+def locked(path: Path, work: str, report: Callable[[str], None]) -> Iterator[bool]:
+    """Hold a lock file; if another process holds it, say so and wait until it is free.
 
     Args:
         path: the lock file, in an existing folder; it is removed afterwards.
-        waiting: called once before waiting, with the holder: ``"process 123 of the machine a"``.
+        work: what the lock is for, such as ``"downloads 'a.zip'."``, for the message.
+        report: called once before waiting, with the message.
 
     Yields:
-        Whether the lock is held: False where there are no locks, so that other processes may be at
-        the same work.
+        Whether the lock is held; False if there are no locks, so that other processes may do the
+        same work.
     """
     if fcntl is None:
         yield False
@@ -36,7 +37,7 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
     while True:
         descriptor = _open(path)
         try:
-            held = _lock(descriptor, waiting)
+            held = _lock(descriptor, lambda holder: report(f"Waiting for {holder}, which {work}"))
         except BaseException:
             os.close(descriptor)
             raise
@@ -56,8 +57,8 @@ def try_lock(path: Path) -> Iterator[str | None]:
     """Hold a lock file within the block, unless another process holds it; the file remains.
 
     Yields:
-        Who holds it, such as ``process 12 of the machine a``; ``None`` if this process holds
-        it, or if there are no locks.
+        The holder, such as ``process 12 of the machine a``; ``None`` if it is this process, or if
+        there are no locks.
     """
     if fcntl is None:
         yield None
@@ -78,18 +79,18 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
-def _lock(descriptor: int, waiting: Callable[[str], None] | None = None) -> bool:
-    """Lock a file and write who holds it; return False where the file system has no locks.
+def _lock(descriptor: int, on_wait: Callable[[str], None] | None = None) -> bool:
+    """Lock a file and write who holds it; return False if the file system has no locks.
 
     Raises:
-        BlockingIOError: another process holds the lock, and there is no ``waiting`` to call.
+        BlockingIOError: another process holds the lock, and ``on_wait`` is None.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        if waiting is None:
+        if on_wait is None:
             raise
-        waiting(_holder(descriptor))
+        on_wait(_holder(descriptor))
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:
         return False
@@ -106,6 +107,7 @@ def _holder(descriptor: int) -> str:
 
 
 def _is_file(path: Path, descriptor: int) -> bool:
+    """Return whether the path still names the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError:

@@ -40,9 +40,9 @@ def without_password(url: str) -> str:
 
 
 def password_for(url: str) -> tuple[str, str | None]:
-    """Return the URL without password, and its password or that of the environment variable.
+    """Return the URL without its password, and the password of the URL or of the environment.
 
-    ``None`` leaves it to the driver, which has ways of its own, such as ``~/.pgpass``.
+    If there is none, ``None`` is returned, and the driver may find one, such as in ``~/.pgpass``.
     """
     bare, password = split_password(url)
     if password is None and not bare.startswith(("sqlite", "journal")):

@@ -17,7 +17,7 @@ def expand_path(text: str | Path) -> Path:
         UsageError: if a variable is not set.
     """
 
-    def value(match: re.Match[str]) -> str:
+    def variable_value(match: re.Match[str]) -> str:
         name = match.group(1)
         if name not in os.environ:
             raise UsageError(
@@ -27,7 +27,7 @@ def expand_path(text: str | Path) -> Path:
             )
         return os.environ[name]
 
-    return at_home(re.sub(r"\$\{(\w+)\}", value, str(text)))
+    return at_home(re.sub(r"\$\{(\w+)\}", variable_value, str(text)))
 
 
 def find_path(text: str | Path, *folders: Path | None) -> Path:

@@ -27,12 +27,12 @@ OF_RUN = "REALITY_CHECK_OF_RUN"
 def this_process() -> dict[str, Any]:
     """Return data that identifies this process among all machines and containers."""
     pid = os.getpid()
-    own = {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
-    return {**own, "of_run": True} if OF_RUN in os.environ else own
+    identity = {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
+    return {**identity, "of_run": True} if OF_RUN in os.environ else identity
 
 
 def shares_process_ids(worker: Mapping[str, Any]) -> bool:
-    """Whether a worker runs on this machine, since its last boot, and in this container.
+    """Return whether a worker runs on this machine, since its last boot, and in this container.
 
     Only then does its process id mean the same process here.
     """
@@ -40,7 +40,7 @@ def shares_process_ids(worker: Mapping[str, Any]) -> bool:
 
 
 def is_alive(worker: Mapping[str, Any]) -> bool:
-    """Whether a worker may be running; one that is not visible from here counts as alive."""
+    """Return whether a worker may be running; one that is not visible from here counts as alive."""
     if not shares_process_ids(worker):
         return True
     try:
@@ -58,7 +58,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
 def die_with_parent(parent: int | None = None) -> None:
     """End this process when the one that started it ends, however it ends.
 
-    Linux's parent-death signal does it at once, a watching thread elsewhere.
+    On Linux, the parent-death signal does this at once; elsewhere, a thread watches the parent.
 
     Args:
         parent: The id of the process that started this one, so that this one also ends if its
@@ -68,7 +68,7 @@ def die_with_parent(parent: int | None = None) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != parent:  # it ended before the signal was asked for
+    if os.getppid() != parent:  # the parent ended before the signal was requested
         os._exit(1)
 
     def watch() -> None:
@@ -82,14 +82,14 @@ def die_with_parent(parent: int | None = None) -> None:
 def keep_freed_memory(all_of_it: bool = False) -> None:
     """Have glibc keep up to 256 MB of freed memory for the next step of a training.
 
-    By default it returns the activations of a step to the kernel and gets them back in the next,
-    page by page: up to 1,500 faults a step, 10 to 15 % of the time of a small network on a CPU
-    (``benchmarks/training.py --malloc default``). Where the user has set ``MALLOC_...`` or
+    By default, glibc returns the activations of a step to the kernel and gets them back in the
+    next, page by page: up to 1,500 faults a step, 10 to 15 % of the time of a small network on a
+    CPU (``benchmarks/training.py --malloc default``). If the user has set ``MALLOC_...`` or
     ``GLIBC_TUNABLES``, or the C library is another one, nothing changes.
 
     Args:
-        all_of_it: keep any amount, and blocks over 32 MB too, such as maps of many large images:
-            for a process that runs one network, and then ends.
+        all_of_it: whether to keep any amount, and blocks over 32 MB too, such as maps of many large
+            images; for a process that runs one network and then ends.
     """
     chosen = any(name.startswith("MALLOC_") for name in os.environ)
     if sys.platform != "linux" or chosen or "GLIBC_TUNABLES" in os.environ:

@@ -17,30 +17,32 @@ def say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+def progress(description: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
     """Show progress on stderr within the block; yield a function to call with items just done."""
     if sys.stderr.isatty():
-        with _bar(what, total, done) as advance:
+        with _bar(description, total, done) as advance:
             yield advance
     else:
-        yield _Lines(what, total, done).advance
+        yield _Lines(description, total, done).advance
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+def _bar(description: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(escape(what), total=total, completed=done)
+        task = bar.add_task(escape(description), total=total, completed=done)
         yield lambda count: bar.advance(task, count)
 
 
 class _Lines:
-    def __init__(self, what: str, total: int, done: int) -> None:
-        self._what, self._total, self._done = what, total, done
+    """Prints the progress as lines of a log."""
+
+    def __init__(self, description: str, total: int, done: int) -> None:
+        self._description, self._total, self._done = description, total, done
         self._last = time.monotonic()
 
     def advance(self, count: int) -> None:
@@ -48,4 +50,4 @@ class _Lines:
         now = time.monotonic()
         if now - self._last >= _LINE_SECONDS:
             self._last = now
-            say(f"{self._what}: {self._done:,} of {self._total:,}")
+            say(f"{self._description}: {self._done:,} of {self._total:,}")

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 #: Weight of a common prefix in the similarity of two names; the rest of it is at most 1.
@@ -53,6 +53,11 @@ def strict_json(data: Any, **options: Any) -> str:
     """
     text = json.dumps(data, **options)
     return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)
+
+
+def duplicates(names: Sequence[str]) -> list[str]:
+    """Return the names that occur more than once, sorted."""
+    return sorted({name for name in names if names.count(name) > 1})
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

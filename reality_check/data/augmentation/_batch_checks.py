@@ -10,7 +10,7 @@ from reality_check.utils.errors import UsageError
 
 
 def check_batch(pixels: Tensor, sizes: Tensor | None) -> None:
-    """Raise UsageError unless ``pixels`` is uint8 (B, H, W, C) and ``sizes`` (B, 2)."""
+    """Raise UsageError unless ``pixels`` is uint8 (B, H, W, C) and ``sizes`` is (B, 2) or None."""
     if pixels.dtype != torch.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
         raise UsageError(
             f"The batch is {pixels.dtype} of shape {tuple(pixels.shape)}, but it must be "
@@ -24,7 +24,7 @@ def check_batch(pixels: Tensor, sizes: Tensor | None) -> None:
 
 
 def check_frame(sizes: np.ndarray) -> None:
-    """Raise UsageError unless all images have one size, as is needed without a crop."""
+    """Raise UsageError unless all images have one size, which is necessary without a crop."""
     if (sizes != sizes[0]).any():
         low, high = sizes.min(axis=0).astype(int), sizes.max(axis=0).astype(int)
         raise UsageError(

@@ -49,14 +49,19 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
 
 
 def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
-    """Blend images by one affine map of their channels, which for contrast adds the mean grey."""
+    """Apply an affine map to the channels of each image.
+
+    Args:
+        operation: (B,), the operation of each image: brightness, contrast or saturation.
+        share: (B,), the share of the image in the blend.
+    """
     channels = images.shape[1]
     luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
-    table = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
-    table[:, :channels] = share[:, None, None] * np.eye(channels)
-    table[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
-    table[:, channels] = ((1 - share) * (operation == CONTRAST))[:, None] * luma
-    matrices = torch.from_numpy(table).to(images.device, non_blocking=True)
+    maps = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
+    maps[:, :channels] = share[:, None, None] * np.eye(channels)
+    maps[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
+    maps[:, channels] = ((1 - share) * (operation == CONTRAST))[:, None] * luma
+    matrices = torch.from_numpy(maps).to(images.device, non_blocking=True)
     flat = images.flatten(2)
     with without_autocast(images), without_tf32(images.device):
         mean = torch.bmm(matrices[:, channels:], flat.mean(dim=2)[:, :, None])
@@ -72,16 +77,18 @@ def _turn_hue_of(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
 
 
 def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
-    """Turn the hue of images (B, 3, H, W) by ``turns`` (B,) full circles; V and chroma stay."""
+    """Turn the hue of images (B, 3, H, W) by ``turns`` (B,) full circles, as in HSV."""
     turn = torch.from_numpy((6 * turns).astype(np.float32)).to(images.device, non_blocking=True)
     red, green, blue = images.unbind(1)
     value = images.amax(dim=1)
     chroma = value - images.amin(dim=1)
-    inverse = chroma.clamp(min=1e-6).reciprocal_()
+    inverse_chroma = chroma.clamp(min=1e-6).reciprocal_()
     hue = torch.where(
         value == red,
-        (green - blue) * inverse,
-        torch.where(value == green, (blue - red) * inverse + 2, (red - green) * inverse + 4),
+        (green - blue) * inverse_chroma,
+        torch.where(
+            value == green, (blue - red) * inverse_chroma + 2, (red - green) * inverse_chroma + 4
+        ),
     )
     hue += turn[:, None, None]  # in sixths of the circle
     # A channel is `value` on one third of the circle and `value - chroma` on the opposite third.

@@ -7,8 +7,8 @@ import numpy as np
 from reality_check.data.augmentation._windows import Windows
 
 
-def inverse_motions(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """Return the inverses of maps that shear along y, then along x, then rotate and enlarge.
+def inverse_maps(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Return the inverse of each map that shears along y, then along x, then rotates and enlarges.
 
     Args:
         angle: (B,), in degrees.
@@ -40,7 +40,7 @@ def compose(
     Args:
         windows: the part of each resized and moved image that becomes the output.
         output: height and width of the output.
-        inverse: (B, 2, 2), from :func:`inverse_motions`; None means no motion.
+        inverse: (B, 2, 2), from :func:`inverse_maps`; None means no motion.
         shift: (B, 2), shift of the content, y before x, as a fraction of the image's sides.
         flip: (B,), whether the output is mirrored left and right.
 

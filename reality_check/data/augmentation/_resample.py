@@ -40,9 +40,9 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
 
 
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
-    """Resize bounded windows, or cut the others out of resized images; bilinear, by torch's kernel.
+    """Resize bounded windows, or cut unbounded ones out of resized images, with torch's kernel.
 
-    Windows that are not bounded must have the size of the output.
+    The interpolation is bilinear. Windows that are not bounded must have the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
@@ -99,10 +99,11 @@ def _weights(
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    # The arrays are small, so float64 costs little.
+    # The arrays are small, so float64 costs little. The bilinear weight is `bound - distance`, or 0
+    # if that is negative, so a bound of -inf hides a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
-    table = np.concatenate(parts, axis=1, dtype=np.float32)
-    on_device = torch.from_numpy(table).to(device, non_blocking=True)
+    packed = np.concatenate(parts, axis=1, dtype=np.float32)
+    on_device = torch.from_numpy(packed).to(device, non_blocking=True)
     centres, taps, bound = on_device.split([output, size, size], dim=1)
     distance = (taps[:, None, :] - centres[:, :, None]).abs_()
     if interpolation == "bicubic":
@@ -131,12 +132,12 @@ def resample_grid(
     """
     count, device = len(pixels), pixels.device
     frame = np.asarray(pixels.shape[1:3], dtype=np.float64)
-    table = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
+    packed = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
     positions = maps * (2 / frame)[:, None]  # -1..1 over the frame
     positions[:, :, 2] -= 1
-    table[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
-    table[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
-    planes = torch.from_numpy(table).to(device, non_blocking=True).view(2 * count, 4)
+    packed[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
+    packed[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
+    planes = torch.from_numpy(packed).to(device, non_blocking=True).view(2 * count, 4)
     with without_autocast(pixels), without_tf32(device):
         grid = planes[:, :3] @ _centres(output, device)
     if (sizes != frame).any():

@@ -92,8 +92,8 @@ def resized_crops(
     position, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
     target = height * width * (area[0] + (area[1] - area[0]) * areas)
     low, high = np.log(ratio)
-    shape = np.exp(low + (high - low) * ratios)
-    tall, wide = np.rint(np.sqrt(target / shape)), np.rint(np.sqrt(target * shape))
+    aspects = np.exp(low + (high - low) * ratios)
+    tall, wide = np.rint(np.sqrt(target / aspects)), np.rint(np.sqrt(target * aspects))
     fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
     row, first = np.arange(len(numbers)), fits.argmax(axis=1)
     drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
@@ -110,11 +110,11 @@ def _largest_window(
     height: np.ndarray, width: np.ndarray, ratio: tuple[float, float]
 ) -> np.ndarray:
     """Return the largest window of the nearest ratio, as torchvision does if no try fits."""
-    wide, tall = width < ratio[0] * height, width > ratio[1] * height
+    too_narrow, too_wide = width < ratio[0] * height, width > ratio[1] * height
     return np.concatenate(
         [
-            np.where(wide, np.rint(width / ratio[0]), height),
-            np.where(tall, np.rint(height * ratio[1]), width),
+            np.where(too_narrow, np.rint(width / ratio[0]), height),
+            np.where(too_wide, np.rint(height * ratio[1]), width),
         ],
         axis=1,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from reality_check.config.messages import validate
 from reality_check.config.training import Augment
 from reality_check.data.augmentation import _color
-from reality_check.data.augmentation._maps import axes_of, compose, inverse_motions
+from reality_check.data.augmentation._maps import axes_of, compose, inverse_maps
 from reality_check.data.augmentation._resample import resample, resample_grid
 from reality_check.data.augmentation._windows import (
     CROP_NUMBERS,
@@ -38,13 +38,13 @@ class Augmentation:
     """Change each image of a batch at random, then normalise it as :class:`Normalize` does.
 
     The order is: resize, motion about the centre (shear, rotation, scale, translation), crop,
-    horizontal flip, colour jitter, grey, preprocessing. Resize, motion, crop and flip are composed
-    into one map per image, so that each image is resampled once. Without rotation and shear,
-    resampling is separable and filtered as in Pillow and torchvision (``antialias=True``), or a
-    plain cut if no pixel moves; with them, it is bilinear without a low-pass filter. Edge pixels
-    are repeated beyond the border, which keeps paper white. The random numbers are drawn on the
-    CPU, so that they are the same for all devices. All options are off by default; then nothing is
-    drawn, and the result is that of :class:`Normalize`.
+    horizontal flip, colour jitter, conversion to grey, preprocessing. Resize, motion, crop and flip
+    are composed into one map per image, so that each image is resampled once. Without rotation and
+    shear, resampling is separable and filtered as in Pillow and torchvision (``antialias=True``),
+    or a plain cut if no pixel moves; with them, it is bilinear without a low-pass filter. Edge
+    pixels are repeated beyond the border, which keeps paper white. The random numbers are drawn on
+    the CPU, so that they are the same for all devices. All options are off by default; then nothing
+    is drawn, and the result is that of :class:`Normalize`.
 
     Args:
         rotation: largest angle in degrees, drawn from [-rotation, rotation].
@@ -150,6 +150,7 @@ class Augmentation:
         return self._normalize.preprocessing.normalize(images)
 
     def _geometry(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
+        """Return the images after resize, motion, crop and flip: float32 (B, C, h, w), 0..255."""
         pixels, windows, output = self._normalize.centre(batch)
         windows = self._windows(windows, numbers)
         flip = (
@@ -166,6 +167,7 @@ class Augmentation:
         return resample(pixels, axes_of(maps, windows), output, self._normalize.interpolation)
 
     def _windows(self, centre: Windows, numbers: np.ndarray) -> Windows:
+        """Return each image's window: a random one if a crop is on, else the one in the centre."""
         drawn = numbers[:, _CROP]
         if self._options.resized_crop_scale is not None:
             bounds = self._options.resized_crop_scale, self._options.resized_crop_ratio
@@ -178,11 +180,9 @@ class Augmentation:
         signed = 2 * numbers - 1
         low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
-        angle, shear = (
-            self._options.rotation * signed[:, _ANGLE],
-            self._options.shear * signed[:, _SHEAR],
-        )
-        return inverse_motions(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
+        angle = self._options.rotation * signed[:, _ANGLE]
+        shear = self._options.shear * signed[:, _SHEAR]
+        return inverse_maps(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
 
     def _factors(self, numbers: np.ndarray) -> np.ndarray:
         low = np.maximum(_color.NEUTRAL - self._jitter, _LEAST_FACTORS)

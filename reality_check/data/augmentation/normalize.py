@@ -80,7 +80,7 @@ class Normalize:
                 depend on its index only.
 
         Raises:
-            UsageError: if a call would raise it, or the corruption does not fit the images.
+            UsageError: as in a call, or if the corruption does not fit the images.
         """
         crops = self.render(*self.centre(batch))
         pixels = crops.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
@@ -110,7 +110,11 @@ class Normalize:
         output: tuple[int, int],
         flip: np.ndarray | None = None,
     ) -> Tensor:
-        """Cut or resample the windows, mirrored where ``flip``: float32 (B, C, h, w), 0..255."""
+        """Cut or resample the windows, and mirror those with ``flip``.
+
+        Returns:
+            float32, shape (B, C, *output), values 0..255.
+        """
         if self._kernel_is_faster(pixels) and windows.can_be_resized(output):
             images = interpolate(pixels, windows, output)
         elif windows.need_resampling(output):
@@ -124,6 +128,6 @@ class Normalize:
         return images
 
     def _kernel_is_faster(self, pixels: Tensor) -> bool:
-        """Return whether torch's kernel is faster and exact: its bicubic filter is not Pillow's."""
+        """Return whether torch's kernel is faster and equal to Pillow's: the bilinear one is."""
         large = min(pixels.shape[1:3]) >= _MIN_KERNEL_SIDE
         return large and pixels.device.type == "cpu" and self.interpolation == "bilinear"

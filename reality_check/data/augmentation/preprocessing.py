@@ -73,7 +73,7 @@ class Preprocessing:
 
 @lru_cache(maxsize=64)
 def _constants(preprocessing: Preprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return the factor and the shift of values 0..255, each (C, 1, 1) with C = 1 or 3."""
+    """Return the factor and the shift that normalise 0..255, each (C, 1, 1) with C = 1 or 3."""
     mean = torch.tensor(preprocessing.mean, dtype=torch.float64)
     std = torch.tensor(preprocessing.std, dtype=torch.float64)
     mean, std = torch.broadcast_tensors(mean, std)

@@ -40,8 +40,8 @@ class VectorAugmentation:
     def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
         """Draw the random numbers of ``count`` samples: float32, shape (count, K), one row each.
 
-        The first are normal, for the noise, the others uniform, for the dropout; either is drawn
-        only if it is on. The generator must be on the CPU.
+        Normal numbers for the noise come first, then uniform numbers for the dropout; each are
+        drawn only if the option is on. The generator must be on the CPU.
         """
         numbers = []
         if self.noise:

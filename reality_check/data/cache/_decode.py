@@ -87,6 +87,7 @@ def resized_size(width: int, height: int, size: int, resize: Resize) -> tuple[in
 
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
+    """Convert an image to the mode ``"L"`` or ``"RGB"``; transparent parts become white."""
     if image.mode[0] in "FI":
         image = _from_16_bit(image)
     if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
@@ -97,6 +98,7 @@ def _to_mode(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _from_16_bit(image: Image.Image) -> Image.Image:
+    """Convert 16-bit pixels to 8 bits; raise ValueError if they are floats or have 32 bits."""
     pixels = np.asarray(image)
     low, high = pixels.min(), pixels.max()
     # Mode I means 16 bits in a PNG, but 32 in a TIFF, where small values have an unknown range.

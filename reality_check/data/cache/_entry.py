@@ -2,11 +2,11 @@
 
 ==============  ==================================================================================
 ``pixels.bin``  the images one after the other, uint8
-``index.npz``   which files are in it, their sizes and checksums, and why the others are not
+``index.npz``   the images' files, sizes and checksums, and why other files could not be decoded
 ==============  ==================================================================================
 
-A folder is written under another name and then renamed, so that what a killed process leaves is
-not mistaken for a complete one.
+A folder is written under a temporary name and then renamed, so that the remains of a killed process
+are not mistaken for a complete folder.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Entry:
         folder: the folder of the entry.
         rows: indices of the files that could be decoded, ascending.
         shapes: int64, shape (len(rows), 3): height, width and channels of each image.
-        broken: for the index of each other file, the reason why it could not be decoded.
+        broken: from the index of each other file to the reason why it could not be decoded.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class Entry:
 
     def images(self) -> Images:
         """Return the images of :attr:`rows`, memory-mapped read-only."""
-        # Not copy-on-write, because a system may refuse such a map if it is larger than its memory.
+        # "r", not copy-on-write: systems may refuse such a map if it is larger than their memory.
         pixels = np.memmap(self.folder / PIXELS, np.uint8, mode="r")
         sizes = self.shapes.prod(axis=1)
         heights, widths, channels = self.shapes.T
@@ -109,12 +109,10 @@ def obtain_entry(
     if entry is not None:
         return entry
 
-    def say_waiting(holder: str) -> None:
-        say(f"Waiting for {holder}, which decodes the images of {name!r}.")
-
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_name(f".lock-{folder.name}"), say_waiting) as has_lock:
+        lock = folder.with_name(f".lock-{folder.name}")
+        with locked(lock, f"decodes the images of {name!r}.", say) as has_lock:
             existed = folder.exists()  # checked first: without locks, another process may add it
             entry = open_entry(folder, verify)
             if entry is None:
@@ -141,8 +139,8 @@ def _write(
     """Write an entry to a temporary folder and rename it.
 
     The name of the temporary folder contains the machine, because locks of a network file system
-    may work within one machine only. What a killed process leaves is removed by the next process on
-    its machine, or by any process after three days.
+    may work within one machine only. The remains of a killed process are removed by the next
+    process on its machine, or by any process after three days.
     """
     for leftover in folder.parent.glob(f"{_BUILDING}*"):
         with contextlib.suppress(OSError):  # another process has removed it
@@ -167,6 +165,7 @@ def _write(
 def _write_images(
     temporary: Path, decoded: Iterable[np.ndarray | str], advance: Callable[[int], None]
 ) -> None:
+    """Write the pixels and the index of decoded images, and sync them to the disk."""
     rows, shapes, digests = [], [], []
     broken: dict[int, str] = {}
     with open(temporary / PIXELS, "wb") as pixels:

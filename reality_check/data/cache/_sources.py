@@ -61,8 +61,7 @@ class Sources:
         """
         archive, member = self._split_at_archive(path)
         if archive is None:
-            with open(os.path.join(self._root, path), "rb") as file:
-                return file.read()
+            return (self._root / path).read_bytes()
         with self._opening:
             if archive not in self._opened:
                 self._opened[archive] = open_zip(archive)
@@ -80,6 +79,7 @@ class Sources:
         return np.array([stamp for chunk in stamps for stamp in chunk], np.int64).reshape(-1, 3)
 
     def _stamp(self, path: str) -> tuple[int, int, int]:
+        """Return the three numbers of a file, see :meth:`stamps`."""
         archive, member = self._split_at_archive(path)
         if archive is not None:
             return (*_members(archive).get(member, _MISSING), hash((archive, member)))
@@ -131,10 +131,10 @@ def images_below(root: Path) -> list[str]:
     for name in names:
         *folders, file = name.split("/")
         ending = os.path.splitext(file)[1].lower()
-        reasons = [
+        reasons = [  # why the file is left out, if there are any
             *(f"{folder}/" for folder in folders if is_clutter(folder)),
             *filter(name.startswith, outputs),
-            *[name] * (not file),
+            *[name] * (not file),  # a folder that was not entered
             *["hidden files"] * is_clutter(file),
             *[ending or "no ending"] * (ending not in endings),
             *[f"{ending} outside the sub-folders"] * (not folders),
@@ -200,6 +200,7 @@ def _members(archive: Path) -> dict[str, tuple[int, int]]:
 
 @functools.lru_cache(maxsize=8)
 def _list_members(archive: Path, size: int, changed: int) -> dict[str, tuple[int, int]]:
+    """See :func:`_members`; ``size`` and ``changed`` are only keys of the cache."""
     with open_zip(archive) as file:
         infos = [info for info in file.infolist() if not info.is_dir()]
         return {info.filename: (info.file_size, info.CRC) for info in infos}

@@ -88,7 +88,7 @@ def _decode(
     except OSError as error:
         if error.errno is None:  # raised by Pillow, not by the system
             return _describe_error(error)
-        # An error of the disk, not of the image, which must not be recorded as broken.
+        # This is an error of the disk, so the image must not be recorded as broken.
         raise UsageError(
             f"{str(files.root / path)!r} cannot be read ({error}); fix that and try again."
         ) from error
@@ -103,6 +103,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _build_image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
+    """Return the decoded images; raise UsageError or warn if others could not be decoded."""
     rows = entry.rows
     skipped = tuple(
         f"{_printable(files.paths[row])}: {reason}" for row, reason in entry.broken.items()
@@ -159,12 +160,12 @@ def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:
 
 def _check_listed_once(files: ImageFiles, stamps: np.ndarray) -> None:
     """Raise UsageError if a file has two names: an image would find itself, or have two classes."""
-    first: dict[tuple[int, ...], int] = {}
+    row_of_stamp: dict[tuple[int, ...], int] = {}
     for row, stamp in enumerate(map(tuple, stamps.tolist())):
-        if stamp[0] >= 0 and first.setdefault(stamp, row) != row:
+        if stamp[0] >= 0 and row_of_stamp.setdefault(stamp, row) != row:
             names = [
                 f"{_printable(files.paths[i])!r} (class {files.class_names[files.labels[i]]!r})"
-                for i in (first[stamp], row)
+                for i in (row_of_stamp[stamp], row)
             ]
             raise UsageError(
                 f"{' and '.join(names)} of {files.name!r} are one file, so an image would find "

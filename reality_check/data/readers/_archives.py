@@ -31,7 +31,7 @@ def unpack(archive: Path, folder: Path) -> None:
             lead out of the folder.
         OSError: if the folder cannot be written.
     """
-    for leftover in folder.glob(_PREFIX + "*"):  # of killed processes
+    for leftover in folder.glob(_PREFIX + "*"):  # left by killed processes
         shutil.rmtree(leftover, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
     try:
@@ -51,14 +51,14 @@ def unpack(archive: Path, folder: Path) -> None:
 
 
 def _extract(archive: Path, target: Path) -> None:
+    """Unpack an archive into the folder ``target``, with a progress bar."""
     description = f"Unpacking {archive.name}"
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             members = [m for m in packed.infolist() if not m.filename.startswith("__MACOSX/")]
             with byte_progress(description, sum(member.file_size for member in members)) as advance:
                 for member in members:
-                    # Drops parts of paths that lead out of the folder.
-                    packed.extract(member, target)
+                    packed.extract(member, target)  # without parts of paths that lead out of it
                     advance(member.file_size)
         return
     with (
@@ -68,7 +68,7 @@ def _extract(archive: Path, target: Path) -> None:
     ):
         done = 0
         for info in file:
-            file.extract(info, target, filter="data")  # refuses members that lead out of the folder
+            file.extract(info, target, filter="data")  # "data" refuses paths that lead out of it
             advance(raw.tell() - done)
             done = raw.tell()
         assert file.fileobj is not None

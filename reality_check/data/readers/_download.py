@@ -20,9 +20,9 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import say
 
-#: After so many connections in a row without a new byte, an address is given up.
+#: An address is given up after this number of connections in a row without a new byte.
 ATTEMPTS = 5
-#: Seconds to wait before the second of them; the time doubles for each further one.
+#: Seconds to wait before the second connection; the time doubles for each further one.
 WAIT_SECONDS = 1.0
 _TIMEOUT_SECONDS = 60.0
 _CHUNK = 1 << 20
@@ -55,11 +55,11 @@ def download(remote: RemoteFile, folder: Path) -> Path:
             written.
     """
     target = folder / remote.name
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / f".{remote.name}.lock"
-        waiting = "Waiting for {}, which downloads {!r}.".format
-        with locked(lock, lambda holder: say(waiting(holder, str(target)))) as has_lock:
+        with locked(lock, f"downloads {str(target)!r}.", say) as has_lock:
             if target.is_file():
                 check_file(target, remote)
             else:
@@ -88,7 +88,7 @@ def check_file(path: Path, remote: RemoteFile) -> None:
 
 
 def _checksum(path: Path, remote: RemoteFile) -> str | None:
-    """Return a file's checksum by the published one's algorithm; None if none is published."""
+    """Return a file's checksum, by the algorithm of the published one; None if there is none."""
     if remote.checksum is None:
         return None
     algorithm = remote.checksum.partition(":")[0]
@@ -135,13 +135,14 @@ def _fetch_with_retries(url: str, part: Path) -> None:
 
 
 def _is_final(error: Exception) -> bool:
-    """Return whether a retry cannot help: the server refuses, or its name is not found."""
+    """Return whether a retry cannot help: the server refuses, or there is no such server."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code < 500 and error.code not in (408, 429)
     return isinstance(getattr(error, "reason", None), socket.gaierror)
 
 
 def _fetch_rest(url: str, part: Path, start: int) -> None:
+    """Append the bytes of a file from the position ``start`` on to ``part``."""
     headers = {"User-Agent": f"reality-check/{__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"

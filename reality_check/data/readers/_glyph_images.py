@@ -35,15 +35,15 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     seed and the character only.
     """
     random = np.random.default_rng([seed, code])
-    inks = [draw(code, face, 2 * size) for face in faces_of(code)]
-    inks = [ink for ink in inks if ink is not None]
+    drawn = (draw(code, face, 2 * size) for face in faces_of(code))
+    inks = [ink for ink in drawn if ink is not None]
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]
-    masters = _change_weight(_stack([inks[i] for i in order]), random.integers(-1, 3, count))
+    drawings = _change_weight(_stack([inks[i] for i in order]), random.integers(-1, 3, count))
     extents = np.array([max(inks[i].shape) / 2 for i in order])
     x, y = _draw_positions(count, size * _OVERSAMPLING, extents, random)
-    coverage = _average(_sample(masters, x, y), _OVERSAMPLING)
+    coverage = _average(_sample(drawings, x, y), _OVERSAMPLING)
     return _print_on_paper(_blur(coverage, random.integers(0, 3, count)), random)
 
 
@@ -57,15 +57,15 @@ def _stack(inks: list[np.ndarray]) -> np.ndarray:
     return canvas
 
 
-def _change_weight(masters: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _change_weight(drawings: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Thin (-1) or thicken (1, 2) strokes, unless a drawing would lose most of its ink."""
-    thicker = masters.copy()
+    thicker = drawings.copy()
     for times in (1, 2):
         rows = np.flatnonzero(weights >= times)
         thicker[rows] = _dilate(thicker[rows])
     rows = np.flatnonzero(weights < 0)
-    thinner = 255 - _dilate(255 - masters[rows])
-    ink = masters[rows].sum(axis=(1, 2), dtype=np.int64)
+    thinner = 255 - _dilate(255 - drawings[rows])
+    ink = drawings[rows].sum(axis=(1, 2), dtype=np.int64)
     has_enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
     thicker[rows[has_enough]] = thinner[has_enough]
     return thicker
@@ -127,13 +127,13 @@ def _splines(axis: np.ndarray) -> np.ndarray:
     return np.where(distance < 1, near, far)
 
 
-def _sample(masters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Interpolate drawings (M, S, S) at positions (M, P, P) relative to their centres."""
-    side = masters.shape[1]
+    side = drawings.shape[1]
     column, right = _split_position(x, side)
     row, below = _split_position(y, side)
-    flat = masters.ravel()
-    start = np.arange(len(masters), dtype=np.int32)[:, None, None] * (side * side)
+    flat = drawings.ravel()
+    start = np.arange(len(drawings), dtype=np.int32)[:, None, None] * (side * side)
     index = start + row * side + column
     top = flat[index] * (_FRACTION - right) + flat[index + 1] * right
     bottom = flat[index + side] * (_FRACTION - right) + flat[index + side + 1] * right
@@ -142,14 +142,14 @@ def _sample(masters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Split positions into the pixel before them and the fraction of the way to the next one."""
-    fine = np.rint((position + (side - 1) / 2) * _FRACTION)
-    fine = np.clip(fine, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
-    return fine // _FRACTION, fine % _FRACTION
+    fractions = np.rint((position + (side - 1) / 2) * _FRACTION)
+    fractions = np.clip(fractions, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
+    return fractions // _FRACTION, fractions % _FRACTION
 
 
-def _average(fine: np.ndarray, factor: int) -> np.ndarray:
-    count, side = fine.shape[0], fine.shape[1] // factor
-    return fine.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
+def _average(points: np.ndarray, factor: int) -> np.ndarray:
+    count, side = points.shape[0], points.shape[1] // factor
+    return points.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
 
 
 def _blur(coverage: np.ndarray, passes: np.ndarray) -> np.ndarray:

@@ -100,15 +100,15 @@ def assemble(
     names = [class_name(class_id) for class_id in classes]
     if len(set(names)) < len(names):
         names = [f"{text} ({class_id})" for text, class_id in zip(names, classes, strict=True)]
-    test = tested_labels(np.array(class_ids), np.array(is_test), str(root))
+    test_ids = tested_labels(np.array(class_ids), np.array(is_test), str(root))
     return ImageFiles(
         name,
         root,
         tuple(paths),
         labels.astype(np.int64),
         tuple(names),
-        test_classes=tuple(np.searchsorted(ids, test).tolist())
-        if 0 < len(test) < len(ids)
+        test_classes=tuple(np.searchsorted(ids, test_ids).tolist())
+        if 0 < len(test_ids) < len(ids)
         else None,
         queries=None if queries is None else np.array(queries, dtype=bool),
     )

@@ -31,7 +31,7 @@ class PublishedDataset:
         layouts: the genuine layouts, the preferred one first. A layout is the paths that must exist
             in the root folder, each with its alternatives as ``"a|b"``.
         archives: its archives, with their paths below the root folder.
-        source: what to download and from where, as words after "download".
+        source: what to download and from where; in messages it follows the word "download".
         counts: published numbers, by the keys of :func:`count`.
         list_root: lists the images of a root folder that is complete by one of the layouts.
         stays_packed: whether images are read from the archives without unpacking them.
@@ -122,7 +122,7 @@ def count(files: ImageFiles) -> dict[str, int]:
 def compare_counts(files: ImageFiles, published: PublishedDataset) -> None:
     """Raise UsageError if the numbers of a data set differ from the published ones."""
     counts = count(files)
-    wrong = [what for what, number in published.counts.items() if counts[what] != number]
+    wrong = [name for name, number in published.counts.items() if counts[name] != number]
     if wrong:
         raise UsageError(
             f"{published.title} in {str(files.root)!r} has {_format_counts(counts, wrong)}, but "
@@ -172,20 +172,19 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
     Returns:
         The root folder of the data set; None if it is still incomplete.
     """
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = folder / ".unpacking.lock"
-        waiting = "Waiting for {}, which unpacks an archive in {!r}.".format
-        with locked(lock, lambda holder: say(waiting(holder, str(folder)))):
-            # The previous holder of the lock may have unpacked it.
+        work = f"unpacks an archive in {str(folder)!r}."
+        with locked(folder / ".unpacking.lock", work, say):
+            # The previous holder of the lock may have unpacked the data set.
             root = _find_root(folder, published)
             for archive in published.archives if root is None else ():
                 if fetch and archive.urls:
                     download(archive, folder)
                 file = folder / archive.name
-                if published.stays_packed or not file.is_file():
-                    pass
-                elif archive.checksum is not None or _looks_like(file, published):
+                is_unpacked = file.is_file() and not published.stays_packed
+                if is_unpacked and (archive.checksum is not None or _looks_like(file, published)):
                     check_file(file, archive)
                     unpack(file, file.parent)
                 root = _find_root(folder, published)
@@ -203,7 +202,8 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
     """Return whether the content of an archive, not only its name, looks like the data set's."""
     if not zipfile.is_zipfile(file):
         return True
-    expected = tuple(path for layout in published.layouts for a in layout for path in a.split("|"))
+    layouts = published.layouts
+    expected = tuple(path for layout in layouts for paths in layout for path in paths.split("|"))
     with zipfile.ZipFile(file) as content:
         names = content.namelist()
     return any(
@@ -212,6 +212,7 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
 
 
 def _describe_missing(folder: Path, published: PublishedDataset) -> str:
+    """Return a sentence on what is missing in the most complete of the possible roots."""
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
     incomplete = [
@@ -227,6 +228,7 @@ def _describe_missing(folder: Path, published: PublishedDataset) -> str:
 
 
 def _advice(folder: Path | None, published: PublishedDataset) -> str:
+    """Return a sentence on how to name the data set's folder or to obtain the data set."""
     fetchable = any(archive.urls for archive in published.archives)
     return (
         f"If you have {published.title}, name its folder: reality-check run "

@@ -10,18 +10,24 @@ import numpy as np
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Names of arrays with one integer or text per row, and the value or values that select rows.
+#: From the name of an array of integers or texts, one per row, to the value or values that select
+#: rows.
 Marks = Mapping[str, int | Sequence[int]]
 
 
 def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) -> np.ndarray:
-    """Return the rows, of ``count``, in which each array of ``marks`` has one of its values.
+    """Return the indices of the rows that every entry of ``marks`` selects.
+
+    Args:
+        columns: arrays by name.
+        count: number of rows.
+        file: name of the file in messages.
 
     Raises:
         UsageError: if an array does not exist or does not fit, or no row has the values.
     """
     keep = np.ones(count, dtype=bool)
-    for key, wanted in marks.items():
+    for key, chosen in marks.items():
         if key not in columns:
             raise UsageError(
                 f"{file!r} has no array {key!r}, only {', '.join(map(repr, columns))}; name one "
@@ -33,11 +39,11 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) 
                 f"The array {key!r} of {file!r} is {array.dtype} of shape {array.shape}, but it "
                 f"must hold integers or texts of shape ({count},), one for each sample."
             )
-        keep &= np.isin(array, np.atleast_1d(np.asarray(wanted)))
+        keep &= np.isin(array, np.atleast_1d(np.asarray(chosen)))
         if not keep.any():
             values = ", ".join(str(value) for value in np.unique(array)[:8])
             raise UsageError(
-                f"No row of {file!r} has {key} = {wanted}; the values of {key!r} include {values}."
+                f"No row of {file!r} has {key} = {chosen}; the values of {key!r} include {values}."
             )
     return np.flatnonzero(keep)
 

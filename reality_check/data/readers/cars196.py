@@ -33,12 +33,12 @@ _FIRST_TEST_CLASS = 99
 
 class _Cars(NamedTuple):
     paths: list[str]
-    classes: list[int]
-    names: list[str]
+    class_ids: list[int]  # of the images, from 1
+    class_names: list[str]
 
 
 def _list_root(root: Path) -> ImageFiles:
-    """List the images. Labels are the official class numbers, 1 to 196, minus 1.
+    """List the images; ``assemble`` turns the official class numbers, 1 to 196, into labels.
 
     The order of the images depends on the layout. The test classes are the classes 99 to 196; the
     train and test images of a layout are not used as a split, because they share their classes.
@@ -48,26 +48,27 @@ def _list_root(root: Path) -> ImageFiles:
         for layout, read_layout in _LAYOUTS.items()
         if all(first_existing(root, paths) for paths in layout)
     )
-    outside = [number for number in cars.classes if not 1 <= number <= len(cars.names)]
+    outside = [number for number in cars.class_ids if not 1 <= number <= len(cars.class_names)]
     if outside:
         raise UsageError(
             f"An image of Cars196 in {str(root)!r} is of class {outside[0]}, but there are names "
-            f"for the classes 1..{len(cars.names)} only; restore the lists from their archive."
+            f"for the classes 1..{len(cars.class_names)} only; restore the lists from their "
+            "archive."
         )
     return assemble(
         "cars196",
         root,
         cars.paths,
-        cars.classes,
-        lambda number: cars.names[number - 1],
-        is_test=[number >= _FIRST_TEST_CLASS for number in cars.classes],
+        cars.class_ids,
+        lambda number: cars.class_names[number - 1],
+        is_test=[number >= _FIRST_TEST_CLASS for number in cars.class_ids],
     )
 
 
 def _read_original(root: Path) -> _Cars:
     file = root / "cars_annos.mat"
-    paths, classes = _read_annotations(file, "relative_im_path")
-    return _Cars(paths, classes, [str(name) for name in _load_mat(file, "class_names")])
+    paths, class_ids = _read_annotations(file, "relative_im_path")
+    return _Cars(paths, class_ids, [str(name) for name in _load_mat(file, "class_names")])
 
 
 def _read_devkit(root: Path) -> _Cars:
@@ -75,31 +76,31 @@ def _read_devkit(root: Path) -> _Cars:
         str(first_existing(root, alternatives)) for alternatives in _DEVKIT
     )
     paths: list[str] = []
-    classes: list[int] = []
+    class_ids: list[int] = []
     for list_file, folder in ((train, train_images), (test, test_images)):
         names, numbers = _read_annotations(root / list_file, "fname")
         paths += [f"{folder}/{name}" for name in names]
-        classes += numbers
-    return _Cars(paths, classes, [str(name) for name in _load_mat(root / meta, "class_names")])
+        class_ids += numbers
+    return _Cars(paths, class_ids, [str(name) for name in _load_mat(root / meta, "class_names")])
 
 
 def _read_by_class(root: Path) -> _Cars:
-    names = [line.fields[0] for line in read_lines(root / "names.csv", ("name",))]
+    class_names = [line.fields[0] for line in read_lines(root / "names.csv", ("name",))]
     paths: list[str] = []
-    classes: list[int] = []
+    class_ids: list[int] = []
     for part in ("train", "test"):
         folder = first_existing(root, f"car_data/car_data/{part}|car_data/{part}")
         for line in read_lines(root / f"anno_{part}.csv", ("file, box and class",)):
             name, *_, text = line.fields[0].split(",")
-            if not text.strip().isdigit() or not 1 <= int(text) <= len(names):
+            if not text.strip().isdigit() or not 1 <= int(text) <= len(class_names):
                 raise UsageError(
                     f"{line.location()} ends with {text!r}, but it must be a class from 1 to "
-                    f"{len(names)}, the lines of names.csv; restore both from their archive."
+                    f"{len(class_names)}, the lines of names.csv; restore both from their archive."
                 )
-            classes.append(int(text))
+            class_ids.append(int(text))
             # The class "Ram C/V Cargo Van Minivan 2012" cannot be a folder under its own name.
-            paths.append(f"{folder}/{names[int(text) - 1].replace('/', '-')}/{name.strip()}")
-    return _Cars(paths, classes, names)
+            paths.append(f"{folder}/{class_names[int(text) - 1].replace('/', '-')}/{name.strip()}")
+    return _Cars(paths, class_ids, class_names)
 
 
 def _load_mat(file: Path, variable: str) -> Any:

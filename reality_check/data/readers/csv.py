@@ -13,7 +13,7 @@ from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers._rows import tested_labels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
-from reality_check.utils.text import nearest
+from reality_check.utils.text import duplicates, nearest
 
 _COLUMNS = ("path", "label", "split")
 _SPLITS = ("train", "test", "query", "gallery")
@@ -84,8 +84,9 @@ def _read(file: Path) -> list[_Line]:
 
 
 def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
+    """Yield the lines of a CSV file, after checking them."""
     columns = [name.strip() for name in reader.fieldnames or ()]
-    repeated = sorted({name for name in columns if columns.count(name) > 1})
+    repeated = duplicates(columns)
     if repeated:
         raise UsageError(
             f"The first line of {str(file)!r} names the column {repeated[0]!r} twice; rename or "
@@ -109,21 +110,17 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
         path, label, split = ((row.get(name) or "").strip() for name in _COLUMNS)
         if not path or not label:
             raise UsageError(f"{location} has no path or no label; fill it in or remove the line.")
-        _check_path(location, path)
+        if Path(path).is_absolute() or ".." in path.replace("\\", "/").split("/"):
+            raise UsageError(
+                f"{location} has the path {path!r}, but paths must be relative to the CSV file's "
+                "folder and stay inside it; move the CSV file or the images."
+            )
         if "split" in columns and split not in _SPLITS:
             raise UsageError(
                 f"{location} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
                 f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
             )
         yield _Line(path, label, split)
-
-
-def _check_path(location: str, path: str) -> None:
-    if Path(path).is_absolute() or ".." in path.replace("\\", "/").split("/"):
-        raise UsageError(
-            f"{location} has the path {path!r}, but paths must be relative to the CSV file's "
-            "folder and stay inside it; move the CSV file or the images."
-        )
 
 
 def _official_test(

@@ -15,25 +15,27 @@ _FIRST_TEST_CLASS = 101
 
 def _list_root(root: Path) -> ImageFiles:
     """List the images; ``assemble`` turns the official class numbers, 1 to 200, into labels."""
-    names = _read_pairs(root / "classes.txt", "class_id", "class_name")
-    classes = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
-    images = _read_pairs(root / "images.txt", "image_id", "image_name")
-    class_ids = [_class_of(line, classes) for line in images.values()]
-    for number in set(class_ids) - set(names):
+    class_lines = _read_pairs(root / "classes.txt", "class_id", "class_name")
+    label_lines = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
+    image_lines = _read_pairs(root / "images.txt", "image_id", "image_name")
+    class_ids = [_class_of(line, label_lines) for line in image_lines.values()]
+    for number in set(class_ids) - set(class_lines):
         raise UsageError(
-            f"{str(root / 'classes.txt')!r} has no class {number}, but images have; restore it."
+            f"{str(root / 'classes.txt')!r} lacks class {number}, which some images have; restore "
+            "the file."
         )
     return assemble(
         "cub200",
         root,
-        [f"images/{line.fields[1]}" for line in images.values()],
+        [f"images/{line.fields[1]}" for line in image_lines.values()],
         class_ids,
-        lambda number: _readable(names[number].fields[1]),
+        lambda number: _readable(class_lines[number].fields[1]),
         is_test=[number >= _FIRST_TEST_CLASS for number in class_ids],
     )
 
 
 def _read_pairs(file: Path, key: str, value: str) -> dict[int, Line]:
+    """Return the lines of a list by the number in their first field."""
     lines: dict[int, Line] = {}
     for line in read_lines(file, (key, value)):
         if lines.setdefault(line.integer(0), line) is not line:
@@ -41,13 +43,13 @@ def _read_pairs(file: Path, key: str, value: str) -> dict[int, Line]:
     return lines
 
 
-def _class_of(image: Line, classes: dict[int, Line]) -> int:
-    if image.integer(0) not in classes:
+def _class_of(image: Line, label_lines: dict[int, Line]) -> int:
+    if image.integer(0) not in label_lines:
         raise UsageError(
             f"{image.location()} lists image {image.fields[0]}, which has no class in "
             "image_class_labels.txt; restore both files."
         )
-    return classes[image.integer(0)].integer(1)
+    return label_lines[image.integer(0)].integer(1)
 
 
 def _readable(text: str) -> str:

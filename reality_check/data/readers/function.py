@@ -11,11 +11,11 @@ from reality_check.utils.errors import UsageError
 
 def read(config: Any) -> SampleSet:
     """Return the samples that the function returns."""
-    what = f"data set {config.name!r}: {config.function}"
-    data = build(find_class(config.function, "dataset"), config.arguments, what, {})
+    subject = f"data set {config.name!r}: {config.function}"
+    data = build(find_class(config.function, "dataset"), config.arguments, subject, {})
     if not isinstance(data, SampleSet):
         raise UsageError(
-            f"{what} must return a reality_check.data.ImageSet or TensorSet, got "
+            f"{subject} must return a reality_check.data.ImageSet or TensorSet, got "
             f"{type(data).__name__}."
         )
     return data

@@ -31,7 +31,7 @@ def _list_root(root: Path) -> ImageFiles:
         root,
         [f"{images}/{path.removeprefix('img/')}" for path in listed],
         items,
-        # The name: the folders of the item's first image, then its id: WOMEN Dresses id_00000002.
+        # A name is the folders of the item's first image and the id: WOMEN Dresses id_00000002.
         lambda item: " ".join([*first_image[item].split("/")[1:-2], item]),
         is_test=[part != "train" for part in parts],
         queries=[part == "query" for part in parts],

@@ -13,27 +13,27 @@ _FIELDS = ("image_id", "class_id", "super_class_id", "path")
 
 
 def _list_root(root: Path) -> ImageFiles:
-    """List the images. Labels are the official class numbers, 1 to 22634, minus 1.
+    """List the images; ``assemble`` turns the official class numbers, 1 to 22634, into labels.
 
     The 11,316 classes of ``Ebay_test.txt`` are the test classes. Half of the sorted classes would
     be 11,317, with class 11,318 and its 5 images (see docs/datasets.md).
     """
     paths: list[str] = []
-    classes: dict[str, list[int]] = {"train": [], "test": []}
-    category: dict[int, str] = {}
-    for part, labels in classes.items():
+    class_ids: dict[str, list[int]] = {"train": [], "test": []}
+    category_of: dict[int, str] = {}
+    for part, ids in class_ids.items():
         for line in read_lines(root / f"Ebay_{part}.txt", _FIELDS, skip=1):
             paths.append(line.fields[3])
-            labels.append(line.integer(1))
+            ids.append(line.integer(1))
             folder = paths[-1].partition("/")[0]  # such as coffee_maker_final
-            category.setdefault(labels[-1], folder.removesuffix("_final").replace("_", " "))
+            category_of.setdefault(ids[-1], folder.removesuffix("_final").replace("_", " "))
     return assemble(
         "stanford_online_products",
         root,
         paths,
-        classes["train"] + classes["test"],
-        lambda number: f"{category[number]} {number}",
-        is_test=[part == "test" for part, labels in classes.items() for _ in labels],
+        class_ids["train"] + class_ids["test"],
+        lambda number: f"{category_of[number]} {number}",
+        is_test=[part == "test" for part, ids in class_ids.items() for _ in ids],
     )
 
 

@@ -54,7 +54,7 @@ def read_tensors(
         path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that
             ``reality-check embed`` (``.npy`` files by the names of their arrays) or Hugging Face's
             ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
-            ``.safetensors`` files are memory-mapped; those of other files are read into memory.
+            ``.safetensors`` files are memory-mapped; arrays of other files are read into memory.
         x: name of the array of samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
@@ -112,7 +112,7 @@ def build_sample_set(
     samples: np.ndarray,
     labels: np.ndarray,
     name: str,
-    what: str,
+    subject: str,
     names: Sequence[str] | np.ndarray | None = None,
     queries: np.ndarray | None = None,
     class_names: Sequence[str] | np.ndarray | None = None,
@@ -122,12 +122,13 @@ def build_sample_set(
     """Build an :class:`ImageSet` or a :class:`TensorSet` from the samples and labels of a file.
 
     Args:
+        samples: shape (N, ...); uint8 (N, H, W), or (N, H, W, C) with 1 or 3 channels, are images.
         labels: integers or texts, shape (N,).
         name: name of the data set.
-        what: what error messages call the samples.
+        subject: what error messages call the samples.
         names: name of each sample; None if the samples have no names.
         queries: bool, shape (N,): which samples are queries; None if all are.
-        class_names: name of each integer label; None if the labels are the names.
+        class_names: name of each integer label; None if labels are their own names.
         origin: where the samples come from.
         test_classes: labels of the test classes of the data set's own split; None if it has none.
 
@@ -139,13 +140,13 @@ def build_sample_set(
         expected = f"one integer or text for each of {len(samples)} samples"
         more = "; 2-d labels have no single class" if labels.ndim == 2 else ""
         raise UsageError(
-            f"{what} have labels of shape {labels.shape} and type {labels.dtype}, but they must be "
-            f"{expected}{more}."
+            f"{subject} have labels of shape {labels.shape} and type {labels.dtype}, but they must "
+            f"be {expected}{more}."
         )
     values, ranks = np.unique(labels, return_inverse=True)
     options: dict[str, Any] = {
         "labels": ranks.astype(np.int64),
-        "class_names": _class_names(values, class_names, what),
+        "class_names": _class_names(values, class_names, subject),
         "name": name,
         "sample_names": None if names is None else np.asarray(names).astype(str),
         "origin": origin,
@@ -158,42 +159,43 @@ def build_sample_set(
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
         return ImageSet(Images.from_array(samples), **options)
-    return TensorSet(Tensors.from_array(samples, what), **options)
+    return TensorSet(Tensors.from_array(samples, subject), **options)
 
 
-def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
+def _class_names(values: np.ndarray, names: Any, subject: str) -> tuple[str, ...]:
     if names is None or values.dtype.kind in "US":
         return tuple(str(value) for value in values)
     if int(values.min()) < 0 or int(values.max()) >= len(names):
         raise UsageError(
-            f"{what} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
+            f"{subject} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
             "give one name for each label from 0 on."
         )
     return tuple(str(names[value]) for value in values)
 
 
-def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], what: str) -> Any:
+def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], subject: str) -> Any:
     """Return the array of the chosen name, or, if that is None, the first of the known names."""
     candidates = known if chosen is None else [chosen]
     key = next((name for name in candidates if name in columns), None)
     if key is None:
         raise UsageError(
-            f"{what}: there is no {' or '.join(map(repr, candidates))}, only "
+            f"{subject}: there is no {' or '.join(map(repr, candidates))}, only "
             f"{', '.join(map(repr, columns))}; name one of them.{nearest(candidates[0], columns)}"
         )
     if np.ndim(columns[key]) == 0:
-        raise UsageError(f"{what}: {key!r} has shape (), but needs one entry for each sample.")
+        raise UsageError(f"{subject}: {key!r} has shape (), but needs one entry for each sample.")
     return columns[key]
 
 
-def _find_optional(columns: Columns, chosen: str | None, known: str, what: str) -> Any:
-    return columns.get(known) if chosen is None else _find_array(columns, chosen, (), what)
+def _find_optional(columns: Columns, chosen: str | None, known: str, subject: str) -> Any:
+    return columns.get(known) if chosen is None else _find_array(columns, chosen, (), subject)
 
 
 # -- formats -----------------------------------------------------------------------------------
 
 
 def _open(path: Path, y: str | None) -> Columns:
+    """Return the arrays of a file or folder by name; ``y`` is the labels' file for ``.npy``."""
     if path.is_dir() and not any(path.glob("*.npy")):
         return _read_huggingface(path)
     if not path.is_dir() and path.suffix not in TENSOR_FILES:
@@ -206,7 +208,8 @@ def _open(path: Path, y: str | None) -> Columns:
         raise UsageError(f"There is no file {str(path)!r}; check the path.")
     try:
         if path.is_dir():
-            return _read_npy_folder(path)
+            files = sorted(path.glob("*.npy"))
+            return _with_texts({file.stem: np.load(file, "r") for file in files})
         if path.suffix == ".npy":
             return _read_npy(path, y)
         return _FORMATS[path.suffix](path)
@@ -235,12 +238,8 @@ def _read_npz(path: Path) -> Columns:
         return _with_texts(dict(arrays))
 
 
-def _read_npy_folder(path: Path) -> Columns:
-    """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
-    return _with_texts({file.stem: np.load(file, "r") for file in sorted(path.glob("*.npy"))})
-
-
 def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
+    """Convert arrays without dimensions to texts."""
     return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
@@ -248,11 +247,11 @@ def _read_safetensors(path: Path) -> Columns:
     library = _import("safetensors", path)
     with library.safe_open(str(path), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
-        about = file.metadata() or {}
+        metadata = file.metadata() or {}
     for name in (_NAMES, _CLASS_NAMES):
-        if name in about:
-            columns[name] = json.loads(about[name])
-    return {**columns, _ORIGIN: about.get(_ORIGIN, "")}
+        if name in metadata:
+            columns[name] = json.loads(metadata[name])
+    return {**columns, _ORIGIN: metadata.get(_ORIGIN, "")}
 
 
 def _read_parquet(path: Path) -> Columns:
@@ -275,21 +274,22 @@ def _read_huggingface(path: Path) -> Columns:
     return _read_arrow(data.with_format("arrow")[:], str(path))
 
 
-def _read_arrow(table: Any, where: str) -> Columns:
-    """Return the columns of an Arrow table; lists of equal length become rows of an array."""
-    return {name: _to_array(table.column(name), name, where) for name in table.column_names}
+def _read_arrow(table: Any, file: str) -> Columns:
+    """Return the columns of an Arrow table by name."""
+    return {name: _to_array(table.column(name), name, file) for name in table.column_names}
 
 
-def _to_array(column: Any, name: str, where: str) -> np.ndarray:
+def _to_array(column: Any, name: str, file: str) -> np.ndarray:
+    """Convert an Arrow column to an array; lists of equal length become its further axes."""
     column = column.combine_chunks()
-    flat, sizes = column, []
+    flat, sizes = column, []  # each level of nested lists becomes an axis
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
         inner = flat.flatten()
-        size, rest = divmod(len(inner), max(1, len(flat)))
+        size, remainder = divmod(len(inner), max(1, len(flat)))
         lengths = getattr(flat, "value_lengths", lambda: None)()
-        if rest or (lengths is not None and len(lengths.unique()) > 1):
+        if remainder or (lengths is not None and len(lengths.unique()) > 1):
             raise UsageError(
-                f"The column {name!r} of {where!r} has rows of different lengths, but all samples "
+                f"The column {name!r} of {file!r} has rows of different lengths, but all samples "
                 "must have one shape; pad or cut them."
             )
         sizes.append(size)

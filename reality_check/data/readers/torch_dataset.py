@@ -49,35 +49,36 @@ def read_torch_dataset(
         UsageError: if the data set does not exist or cannot be built or read, or if its items are
             of other kinds or sizes.
     """
-    what = f"data set {name!r}: {dataset}"
+    subject = f"data set {name!r}: {dataset}"
     expanded = {
         key: str(expand_path(value))
         if key in ("root", "path") and isinstance(value, str)
         else value
         for key, value in arguments.items()
     }
-    data = build(_find_dataset(dataset, what), expanded, what, {})
-    with users_code(f"{what} cannot be read"):
-        return _read_items(data, what, name, size)
+    data = build(_find_dataset(dataset, subject), expanded, subject, {})
+    with users_code(f"{subject} cannot be read"):
+        return _read_items(data, subject, name, size)
 
 
-def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
+def _read_items(data: Any, subject: str, name: str, size: int | None) -> SampleSet:
+    """Read all samples and labels, and check that the samples are alike."""
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(
-            f"{what} is not a map-style data set: it needs __len__ and __getitem__, got "
+            f"{subject} is not a map-style data set: it needs __len__ and __getitem__, got "
             f"{type(data).__name__}."
         )
     if not len(data):
-        raise UsageError(f"{what} is empty.")
-    first, _ = _read_item(data, 0, what, size)
+        raise UsageError(f"{subject} is empty.")
+    first, _ = _read_item(data, 0, subject, size)
     samples = np.empty((len(data), *first.shape), first.dtype)
     labels: list[Any] = []
     for index in range(len(data)):
-        sample, label = _read_item(data, index, what, size)
+        sample, label = _read_item(data, index, subject, size)
         if sample.shape != first.shape or sample.dtype != first.dtype:
             hint = "" if size or first.ndim != 3 else "; write size: 64 to resize images"
             raise UsageError(
-                f"{what}: item {index} is {sample.dtype} of shape {sample.shape}, but item 0 is "
+                f"{subject}: item {index} is {sample.dtype} of shape {sample.shape}, but item 0 is "
                 f"{first.dtype} of shape {first.shape}; all must be alike{hint}."
             )
         samples[index] = sample
@@ -90,47 +91,48 @@ def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
     )
 
 
-def _find_dataset(dataset: str, what: str) -> Any:
+def _find_dataset(dataset: str, subject: str) -> Any:
+    """Return the class or function that ``dataset`` names."""
     library, colon, name = dataset.partition(":")
     if not colon:
         return find_class(dataset, "dataset")
     if library not in _LIBRARIES:
         raise UsageError(
-            f"{what}: there is no library {library!r}; write torchvision:{name}, pml:{name} or an "
-            "import path such as my_data.Birds."
+            f"{subject}: there is no library {library!r}; write torchvision:{name}, pml:{name} or "
+            "an import path such as my_data.Birds."
         )
     try:
         module = importlib.import_module(_LIBRARIES[library])
     except (ImportError, RuntimeError) as error:
         raise UsageError(
-            f"{what} needs {_LIBRARIES[library]}, which cannot be imported "
+            f"{subject} needs {_LIBRARIES[library]}, which cannot be imported "
             f"({one_line(error, 120)}); run pip install 'pml-extensions[vision]'."
         ) from None
     known = [key for key, value in vars(module).items() if isinstance(value, type)]
     known = list(getattr(module, "__all__", known))
     if name not in known:
-        raise UsageError(f"{what}: {library} has no data set {name!r}.{nearest(name, known)}")
+        raise UsageError(f"{subject}: {library} has no data set {name!r}.{nearest(name, known)}")
     return getattr(module, name)
 
 
-def _read_item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarray, Any]:
+def _read_item(data: Any, index: int, subject: str, size: int | None) -> tuple[np.ndarray, Any]:
     """Return a sample, as an array (H, W, C) or (...), and its label."""
-    with users_code(f"{what}: item {index} cannot be read"):
+    with users_code(f"{subject}: item {index} cannot be read"):
         item = data[index]
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise UsageError(
-            f"{what}: item {index} is {type(item).__name__}, but it must be (sample, label)."
+            f"{subject}: item {index} is {type(item).__name__}, but it must be (sample, label)."
         )
     label = item[1].item() if hasattr(item[1], "item") and np.ndim(item[1]) == 0 else item[1]
     if not isinstance(label, int | str) or isinstance(label, bool):
         raise UsageError(
-            f"{what}: the label of item {index} is {one_line(label, 60)}, but it must be an "
+            f"{subject}: the label of item {index} is {one_line(label, 60)}, but it must be an "
             "integer or a text."
         )
-    return _to_array(item[0], index, what, size), label
+    return _to_array(item[0], index, subject, size), label
 
 
-def _to_array(sample: Any, index: int, what: str, size: int | None) -> np.ndarray:
+def _to_array(sample: Any, index: int, subject: str, size: int | None) -> np.ndarray:
     if isinstance(sample, Image.Image):
         sample = sample if sample.mode in ("L", "RGB") else sample.convert("RGB")
         return _resize(sample, size)
@@ -142,8 +144,8 @@ def _to_array(sample: Any, index: int, what: str, size: int | None) -> np.ndarra
     array = np.asarray(sample)
     if array.dtype == object or array.ndim == 0:
         raise UsageError(
-            f"{what}: the sample of item {index} is {type(sample).__name__}, but it must be a PIL "
-            "image, a tensor or an array."
+            f"{subject}: the sample of item {index} is {type(sample).__name__}, but it must be a "
+            "PIL image, a tensor or an array."
         )
     is_image = array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] in (1, 3)
     if is_image and size is not None:

@@ -116,9 +116,9 @@ def test_labels_need_not_be_ranks() -> None:
         (
             32,
             2,
-            "needs 16 classes.*write protocol.training.batch_size: 10, or .* samples_per_class: 8",
+            "needs 16 classes.*write protocol.training.batch_size: 10, or .*samples_per_class to 8",
         ),
-        (7, 1, "batch_size: 5, or for the method samples_per_class: 7"),
+        (7, 1, "batch_size: 5, or set the method's samples_per_class to 7"),
         (0, 1, "at least 1"),
         (4, 0, "at least 1"),
     ],

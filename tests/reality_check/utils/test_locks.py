@@ -17,7 +17,7 @@ HOLDER = """
 import runpy, sys, time
 from pathlib import Path
 locked = runpy.run_path(sys.argv[3])["locked"]
-with locked(Path(sys.argv[1]), lambda holder: None) as held:
+with locked(Path(sys.argv[1]), "works.", lambda message: None) as held:
     assert held
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -35,7 +35,7 @@ def hold(path: Path, seconds: float) -> subprocess.Popen[str]:
 def test_a_free_lock_is_held_and_leaves_no_file(tmp_path: Path) -> None:
     waited: list[str] = []
     for _ in range(2):
-        with locked(tmp_path / "lock", waited.append) as held:
+        with locked(tmp_path / "lock", "works.", waited.append) as held:
             assert held
             assert str(os.getpid()) in (tmp_path / "lock").read_text()
         assert list(tmp_path.iterdir()) == []
@@ -50,11 +50,12 @@ def test_others_wait_until_the_holder_is_killed(tmp_path: Path) -> None:
         waited.append(text)
         holder.kill()
 
-    with locked(tmp_path / "lock", kill) as held:
+    with locked(tmp_path / "lock", "works.", kill) as held:
         assert held
         assert holder.wait() == -9
     assert len(waited) == 1
-    assert waited[0].startswith(f"process {holder.pid} of the machine ")
+    assert waited[0].startswith(f"Waiting for process {holder.pid} of the machine ")
+    assert waited[0].endswith(", which works.")
 
 
 COUNT = """
@@ -63,7 +64,7 @@ from pathlib import Path
 locked = runpy.run_path(sys.argv[3])["locked"]
 lock, number = Path(sys.argv[1]), Path(sys.argv[2])
 for _ in range(60):
-    with locked(lock, lambda holder: None) as held:
+    with locked(lock, "works.", lambda message: None) as held:
         assert held
         number.write_text(str(int(number.read_text()) + 1))
 """
@@ -85,24 +86,24 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", unsupported)
-    with locked(tmp_path / "lock", lambda holder: None) as held:
+    with locked(tmp_path / "lock", "works.", lambda message: None) as held:
         assert not held
 
 
 def test_an_error_inside_frees_it(tmp_path: Path) -> None:
     with (
         pytest.raises(RuntimeError, match="inside"),
-        locked(tmp_path / "lock", lambda holder: None),
+        locked(tmp_path / "lock", "works.", lambda message: None),
     ):
         raise RuntimeError("inside")
-    with locked(tmp_path / "lock", lambda holder: None) as held:
+    with locked(tmp_path / "lock", "works.", lambda message: None) as held:
         assert held
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with (
         pytest.raises(FileNotFoundError),
-        locked(tmp_path / "absent" / "lock", lambda holder: None),
+        locked(tmp_path / "absent" / "lock", "works.", lambda message: None),
     ):
         pass
 

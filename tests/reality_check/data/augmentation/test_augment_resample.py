@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from reality_check.data.augmentation import normalize
-from reality_check.data.augmentation._maps import compose, inverse_motions
+from reality_check.data.augmentation._maps import compose, inverse_maps
 from reality_check.data.augmentation._resample import resample_grid
 from reality_check.data.augmentation._windows import centre_crops
 from reality_check.data.augmentation.augment import Augmentation
@@ -153,7 +153,7 @@ def test_grid_equals_a_plain_loop() -> None:
     batch = batch_of(sizes, 1)
     angle, shear, factor = [20.0, -35.0], [(5.0, -8.0), (12.0, 3.0)], [1.3, 0.8]
     shift, flip = [(0.1, -0.2), (0.05, 0.3)], [True, False]
-    inverse = inverse_motions(np.asarray(angle), np.asarray(shear), np.asarray(factor))
+    inverse = inverse_maps(np.asarray(angle), np.asarray(shear), np.asarray(factor))
     shape = np.asarray(sizes, dtype=np.float64)
     windows = centre_crops(shape, shape, output)
     maps = compose(windows, output, inverse, np.asarray(shift), np.asarray(flip))

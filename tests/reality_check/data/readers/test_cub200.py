@@ -97,8 +97,13 @@ def test_the_published_counts(tmp_path: Path, trees: ModuleType) -> None:
         ("images.txt", "3 002", "2 002", r"Line 3 of .*images\.txt' has the image_id 2 again"),
         ("images.txt", "3 002", "33 002", r"lists image 33, which has no class"),
         ("image_class_labels.txt", "3 2\n", "3\n", r"Line 3 .* is '3', but it must hold image_id"),
-        ("image_class_labels.txt", "3 2\n", "3 7\n", r"classes\.txt' has no class 7"),
-        ("classes.txt", "2 002.Laysan_Albatross\n", "", r"classes\.txt' has no class 2"),
+        (
+            "image_class_labels.txt",
+            "3 2\n",
+            "3 7\n",
+            r"classes\.txt' lacks class 7",
+        ),
+        ("classes.txt", "2 002.Laysan_Albatross\n", "", r"classes\.txt' lacks class 2"),
     ],
 )
 def test_damaged_lists_are_refused(
