@@ -43,7 +43,7 @@ def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
 
 
 def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) -> Tensor:
-    """Return ``values`` as a tensor of its own dtype, checked to be finite and of shape (N, D).
+    """Return ``values`` as a tensor of the same dtype, checked to be finite and of shape (N, D).
 
     Args:
         values: Shape (N, D), N > 0 and D > 0.
@@ -95,7 +95,7 @@ def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
 
 
 def integers_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
-    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), on their device.
+    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), on their own device.
 
     Args:
         x: Embeddings, shape (N, D).

@@ -46,8 +46,8 @@ def nearest_neighbours(
         embeddings: Shape (N, D).
         queries: Indices of the queries in ``embeddings``, shape (Q,).
         k: Number of neighbours.
-        reference: References, shape (M, D). None: ``embeddings``, where a query is excluded from
-            its own neighbours by its index (duplicates of it are not).
+        reference: References, shape (M, D). None: ``embeddings``, without the query itself, but
+            with duplicates of the query.
         normalize: Scale embeddings to unit length first, which ranks by cosine similarity.
 
     Returns:
@@ -75,11 +75,11 @@ def nearest_neighbours(
 def _search(
     queries: Tensor, excluded: Tensor, references: Tensor, k: int, normalize: bool
 ) -> Tensor:
-    """Return the k nearest references of each query, without index ``excluded``."""
+    """Return the k nearest references of each query, except the index in ``excluded``."""
     x, y = queries.double(), references.to(queries.device, torch.float64)
     if normalize:
         x, y = directions(x), directions(y)
-    # Not by a matrix product, which may give different distances for duplicates.
+    # Without a matrix product, which may give different distances for duplicates.
     distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
     is_excluded = torch.arange(len(y), device=excluded.device) == excluded.unsqueeze(1)
     # A stable sort keeps equal distances in order of index.
@@ -96,8 +96,8 @@ def retrieval_gallery(
 ) -> NDArray[np.uint8]:
     """Draw a row for each query: the query, a gap, and its neighbours, nearest first.
 
-    Neighbours of the query's class have solid green frames, others dashed red ones, and queries
-    grey ones.
+    Frames are grey for queries, solid green for neighbours of the query's class, and dashed red for
+    other neighbours.
 
     Args:
         images: uint8, RGB or grey, shape (N, H, W, 3) or (N, H, W, 1).
@@ -147,16 +147,16 @@ def _grid(
     is_correct: list[list[bool]],
 ) -> NDArray[np.uint8]:
     """Arrange pictures of equal shape (H, W, 3) in rows of framed cells on white."""
-    line = max(2, round(min(queries[0].shape[:2]) / 32))
+    line_width = max(2, round(min(queries[0].shape[:2]) / 32))
     cells = [
-        [_framed(query, QUERY, line, dashed=False)]
+        [_framed(query, QUERY, line_width, dashed=False)]
         + [
-            _framed(picture, RIGHT if correct else WRONG, line, dashed=not correct)
+            _framed(picture, RIGHT if correct else WRONG, line_width, dashed=not correct)
             for picture, correct in zip(pictures, flags, strict=True)
         ]
         for query, pictures, flags in zip(queries, neighbours, is_correct, strict=True)
     ]
-    (height, width, _), gap = cells[0][0].shape, 3 * line
+    (height, width, _), gap = cells[0][0].shape, 3 * line_width
     # The first gap after a query is twice as wide.
     shape = (len(cells) * (height + gap) + gap, len(cells[0]) * (width + gap) + 2 * gap, 3)
     grid = np.full(shape, 255, np.uint8)
@@ -168,24 +168,24 @@ def _grid(
 
 
 def _framed(
-    picture: NDArray[np.uint8], colour: tuple[int, int, int], line: int, dashed: bool
+    picture: NDArray[np.uint8], colour: tuple[int, int, int], line_width: int, dashed: bool
 ) -> NDArray[np.uint8]:
-    """Return the picture with a white margin and a frame, shape (H + 4 line, W + 4 line, 3)."""
-    height, width = picture.shape[0] + 4 * line, picture.shape[1] + 4 * line
-    drawn = _dashes(height, line, dashed)[:, None], _dashes(width, line, dashed)
+    """Return the picture with a white margin and a frame, 4 line widths larger."""
+    height, width = picture.shape[0] + 4 * line_width, picture.shape[1] + 4 * line_width
     framed = np.full((height, width, 3), 255, np.uint8)
     mask = np.zeros((height, width), bool)
-    mask[:line] = mask[-line:] = drawn[1]
-    mask[:, :line] |= drawn[0]
-    mask[:, -line:] |= drawn[0]
+    mask[:line_width] = mask[-line_width:] = _dashes(width, line_width, dashed)
+    dashes = _dashes(height, line_width, dashed)[:, None]
+    mask[:, :line_width] |= dashes
+    mask[:, -line_width:] |= dashes
     framed[mask] = colour
-    framed[2 * line : -2 * line, 2 * line : -2 * line] = picture
+    framed[2 * line_width : -2 * line_width, 2 * line_width : -2 * line_width] = picture
     return framed
 
 
-def _dashes(length: int, line: int, dashed: bool) -> NDArray[np.bool_]:
-    """Return which pixels of a side of a frame are drawn: dashes, with one at each end."""
-    count = 2 * max(1, round(length / (8 * line))) + 1 if dashed else 1
+def _dashes(length: int, line_width: int, dashed: bool) -> NDArray[np.bool_]:
+    """Return which pixels of a side of a frame are drawn; there is a dash at each end."""
+    count = 2 * max(1, round(length / (8 * line_width))) + 1 if dashed else 1
     return np.arange(length) * count // length % 2 == 0
 
 

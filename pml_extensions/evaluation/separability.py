@@ -58,7 +58,7 @@ def class_separability(
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
     _, class_of, sizes = y.unique(return_inverse=True, return_counts=True)
     sums = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
-    # Relative to one sample, so that a common offset costs no precision and equal rows give 0.
+    # Sums are relative to one sample, so a common offset costs no precision and equal rows give 0.
     origin = _float64(x[:1], normalize)
     for rows in _chunks(x):
         sums.index_add_(0, class_of[rows], _float64(x[rows], normalize) - origin)
@@ -85,7 +85,7 @@ def average_distance_to_proxy(
 
     ("Realigned Softmax Warping", Eq. 9), where :math:`P_c` are the embeddings of class c and
     :math:`p_c` is its proxy. The paper uses training images without augmentation, in eval mode.
-    Computed in float64.
+    The computation is in float64.
 
     Args:
         embeddings: Shape (N, D), as the loss gets them.

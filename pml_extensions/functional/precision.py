@@ -34,6 +34,7 @@ def allow_tf32(device: torch.device, allowed: bool) -> Iterator[None]:
 
 #: Each switch: the object that holds it, and the name of its attribute.
 _Switches = Sequence[tuple[Any, str]]
+#: Name of the attribute -> whether TF32 is allowed -> value.
 _VALUES: dict[str, dict[bool, Any]] = {
     "allow_tf32": {False: False, True: True},
     "fp32_precision": {False: "ieee", True: "tf32"},
@@ -63,11 +64,11 @@ def _cudnn_switches() -> _Switches:
 
 
 @contextmanager
-def _set_temporarily(switches: _Switches, on: bool) -> Iterator[None]:
-    """Turn all switches on or off within this context, and restore them afterwards."""
+def _set_temporarily(switches: _Switches, allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 by all switches within this context, and restore them afterwards."""
     before = [getattr(owner, name) for owner, name in switches]
     for owner, name in switches:
-        setattr(owner, name, _VALUES[name][on])
+        setattr(owner, name, _VALUES[name][allowed])
     try:
         yield
     finally:

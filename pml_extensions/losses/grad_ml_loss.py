@@ -59,7 +59,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     Without quadruples or pairs the loss is 0. Everything is computed in float32 at least;
     coincident points have gradient 0. On an accelerator, disjoint quadruples with the default
     reducer and mined pairs need no synchronisation; all other calls synchronise once for the number
-    of entries (twice for all pairs with ``ref_emb``). For these, ``torch.compile`` with
+    of entries (twice for all pairs with ``ref_emb``). For those calls, ``torch.compile`` with
     ``fullgraph=True`` needs ``torch._dynamo.config.capture_dynamic_output_shape_ops`` (and for
     ``"all"`` a torch newer than 2.5); otherwise the graph breaks there.
 
@@ -172,10 +172,10 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
-        terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
-        pos, neg, first = terms(x, labels)
+        compute_terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
+        pos, neg, first = compute_terms(x, labels)
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
-            _ = self.num_unused_samples  # read for its warning; needs no synchronisation here
+            _ = self.num_unused_samples  # reading it may warn; needs no synchronisation on a CPU
         return {
             "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},
             "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},
@@ -261,7 +261,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 def _checked_term_weights(
     term_weights: Sequence[float] | None, w: float
 ) -> tuple[float, ...] | None:
-    """Check ``term_weights`` and return them as floats."""
+    """Check ``term_weights`` and return them as floats, or None if they are None."""
     if term_weights is None:
         return None
     if w != 1:

@@ -94,11 +94,11 @@ class MLPEmbedder(nn.Sequential):
         checks.fraction("dropout", dropout)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         width = checks.positive_integer("in_features", in_features)
-        for number in range(layers - 1):
-            parts[f"dropout_{number}"] = nn.Dropout(dropout)
-            parts[f"linear_{number}"] = nn.Linear(width, hidden_size)
-            parts[f"normalization_{number}"] = _NORMALIZATIONS[hidden_normalization](hidden_size)
-            parts[f"relu_{number}"] = nn.ReLU()
+        for index in range(layers - 1):
+            parts[f"dropout_{index}"] = nn.Dropout(dropout)
+            parts[f"linear_{index}"] = nn.Linear(width, hidden_size)
+            parts[f"normalization_{index}"] = _NORMALIZATIONS[hidden_normalization](hidden_size)
+            parts[f"relu_{index}"] = nn.ReLU()
             width = hidden_size
         parts["dropout"] = nn.Dropout(dropout)
         parts["linear"] = embedder(width, embedding_size, bias, init)
