@@ -254,7 +254,7 @@ class Retrieval:
     def _side(
         self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None, rounded: bool = False
     ) -> Side:
-        """Return ``rows`` of vectors (None: all), normalised or with offsets for Euclidean ranks.
+        """Return ``rows`` of vectors (None: all), normalised or with offsets for distances.
 
         With ``rounded`` the vectors stay raw, because :func:`rank_by_sorting` rounds them.
         """

@@ -1,9 +1,10 @@
 """Image corruptions, to measure the robustness of retrieval.
 
 These are the nine corruptions of "Realigned Softmax Warping for Deep Metric Learning", Table IV,
-implemented from the documented behaviour of imgaug 0.4.0, with its default parameters. Images are uint8 numpy
-arrays or torch tensors of shape (N, H, W, C); results have the same type, shape and device. All
-computation is done on the CPU with numpy's random numbers, so it is reproducible on every machine.
+implemented from the documented behaviour of imgaug 0.4.0, with its default parameters. Images are
+uint8 numpy arrays or torch tensors of shape (N, H, W, C); results have the same type, shape and
+device. All computation is done on the CPU with numpy's random numbers, so it is reproducible on
+every machine.
 
 Every image has its own random generator, seeded with the seed and the image's index. So the same
 seed gives the same images, however they are split into batches, if ``first_index`` is the index of

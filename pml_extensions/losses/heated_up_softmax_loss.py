@@ -99,7 +99,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
             alpha: New value, below the current one.
 
         Raises:
-            ValueError: The new value is not below the current one.
+            ValueError: The new value is not below the current one; ``set_phase`` accepts any value.
         """
         if not positive("alpha", alpha) < self.alpha:
             raise ValueError(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class _Block(NamedTuple):
-    """Widths in a row of the paper's table; a pair is (1x1 reduction, 3x3 convolution after)."""
+    """Widths in a row of the paper's table; a pair is (1x1 reduction, 3x3 convolution after it)."""
 
     name: str
     single: int
@@ -20,7 +20,7 @@ class _Block(NamedTuple):
     projection: int
 
 
-#: Rows with ``single`` and ``projection`` 0 have stride 2 and pass on their pooled input.
+#: Blocks whose ``single`` and ``projection`` are 0 have stride 2 and pass on their pooled input.
 _BLOCKS = (
     _Block("3a", 64, (64, 64), (64, 96), "average", 32),
     _Block("3b", 64, (64, 96), (64, 96), "average", 64),
@@ -40,15 +40,15 @@ class BNInception(nn.Module):
 
     "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
     Fig. 5. Layer names, widths and details are those of the Caffe model that Cadene converted for
-    PyTorch (``pretrainedmodels``), so that its file loads key by key: convolutions have a bias
-    before each BatchNorm, poolings of stride 2 have no padding and round up, and average pooling
-    counts its padding.
+    PyTorch (``pretrainedmodels``), so that the converted file loads key by key: convolutions have a
+    bias before each BatchNorm, poolings of stride 2 have no padding and round up, and average
+    pooling counts its padding.
 
     The published weights take blue, green, red values of 0 to 255, which
     :func:`reality_check.models.preprocessing` returns.
 
     Args:
-        channels: channels of the input image. Its sides must give even maps at the two stages of
+        channels: channels of the input images, whose sides must give even maps at the two stages of
             stride 2, as 224 and 227 do.
 
     Shape: (B, channels, 224, 224) or (B, channels, 227, 227) -> (B, 1024, 7, 7).
@@ -70,6 +70,7 @@ class BNInception(nn.Module):
         self.add_module(f"{name}_bn", nn.BatchNorm2d(out_channels))
 
     def _add_block(self, block: _Block, width: int) -> int:
+        """Add a block whose input has ``width`` channels; return the channels of its output."""
         name, stride = f"inception_{block.name}", 1 if block.single else 2
         if block.single:
             self._add(f"{name}_1x1", width, block.single, 1)
@@ -80,8 +81,7 @@ class BNInception(nn.Module):
         self._add(f"{name}_double_3x3_2", block.double[1], block.double[1], 3, stride)
         if block.projection:
             self._add(f"{name}_pool_proj", width, block.projection, 1)
-        passed = block.projection or width
-        return block.single + block.three[1] + block.double[1] + passed
+        return block.single + block.three[1] + block.double[1] + (block.projection or width)
 
     def forward(self, images: Tensor) -> Tensor:
         x = _halve(self._layer("conv1_7x7_s2", images))
