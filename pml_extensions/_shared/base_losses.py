@@ -25,10 +25,10 @@ LossDict = dict[str, dict[str, Any]]
 
 
 class Float32Loss(_Base):
-    """Computes in float32 under autocast and for float16 and bfloat16 embeddings.
+    """Base of losses that compute in float32 under autocast and for half-precision embeddings.
 
-    This includes regularisers and reducers, because PML adds up sub-losses in the dtype of the
-    embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because each
+    Regularisers and reducers compute in float32, too, because PML adds up sub-losses in the dtype
+    of the embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because each
     equation fixes its distance.
     """
 
@@ -68,7 +68,8 @@ class Float32Loss(_Base):
         # PML tests ``ref_emb is embeddings``, so one tensor must be cast to one tensor.
         x = _half_to_float32(embeddings)
         if ref_emb is not None:
-            # Detected in the autograd graph: comparing values would synchronise with the GPU.
+            # PML's wrapper joins the batches of all ranks, this rank's first. That shows in the
+            # autograd graph; comparing values would synchronise with the GPU.
             inputs = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
             has_all_ranks = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
             source = embeddings.grad_fn
@@ -109,6 +110,7 @@ class Phased:
             setattr(self, name, number)
 
     def _checked_phase(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Return the values as floats, or raise ValueError if a name or a value is not allowed."""
         unknown = [name for name in values if name not in self.phase_checks]
         if unknown:
             raise ValueError(
@@ -133,7 +135,7 @@ class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass defines its equation by ``features`` (of the embeddings), ``logits`` (of features and
-    class-wise parameters) and, if the loss is not the softmax cross-entropy of these,
+    class-wise parameters) and, if the loss is not the cross-entropy of these logits,
     ``sample_losses``. They get float32 or float64 tensors and run without autocast; parameters keep
     their dtype.
 

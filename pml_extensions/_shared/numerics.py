@@ -18,7 +18,7 @@ SHORTEST_VECTOR = 1e-6
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Return ``x`` unchanged if it is float64, else as float32; gradients are cast back."""
+    """Return ``x`` in float32, or unchanged if it is float64; gradients are cast back."""
     return x if x.dtype == torch.float64 else x.float()
 
 

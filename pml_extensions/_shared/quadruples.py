@@ -98,7 +98,7 @@ def _quadruples_ending_at(last: Tensor, order: Tensor) -> Tensor:
 def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     r"""Average powers of distances over all quadruples of each pair of classes.
 
-    Classes are in order of first appearance; those with a single sample are left out. A mean over
+    Classes are in order of first appearance, without classes of a single sample. A mean over
     quadruples is a mean over pairs of samples. For k = 2 the mean within class a is
     :math:`2 v_a n_a / (n_a - 1)` and the mean between a and b is :math:`v_a + v_b + |m_a - m_b|^2`,
     where n is the number of samples, m the mean and v the mean squared deviation, so no matrix over

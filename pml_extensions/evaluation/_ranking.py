@@ -185,10 +185,10 @@ class Retrieval:
         order = class_sizes.argsort(stable=True)
         counted = torch.empty_like(class_sizes, dtype=torch.bool)
         counted[order] = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
-        limits = [_LARGEST_COUNTED_CLASS, num_references // _SORTED_SHARE]
+        max_size = _LARGEST_COUNTED_CLASS
         if self.references is None:
-            limits.append(self.chunk_size or _CHUNK_SIZE)
-        return counted & (class_sizes <= min(limits))
+            max_size = min(max_size, self.chunk_size or _CHUNK_SIZE)
+        return counted & (class_sizes <= max_size) & (class_sizes * _SORTED_SHARE <= num_references)
 
     def _count(
         self, queries: Side, references: Side, task: Task, widths: Sequence[int], scores: Scores

@@ -1,10 +1,10 @@
 """Ranks of the references of a query's class, by counting the references that are more similar.
 
-Retrieval metrics only need the ranks of a query's R own references, those of its class, and the
-rank of the k-th best of them is k plus the number of other references that are more similar. So
-nothing is sorted and no list of neighbours is kept: each tile of similarities adds to the counts. A
-rank above the limit of all metrics need not be counted further; all other ranks are called open.
-For most rows of most tiles only the maximum is computed.
+Retrieval metrics only need the ranks of a query's own references, the R references of its class,
+and the k-th best own reference has the rank k plus the number of other references that are more
+similar. So nothing is sorted and no list of neighbours is kept: each tile of similarities adds to
+the counts. A rank above the limit of all metrics need not be counted further; all other ranks are
+called open. For most rows of most tiles only the maximum is computed.
 """
 
 from __future__ import annotations

@@ -71,9 +71,10 @@ class Scores:
         self.values[:, queries] = values.masked_fill_(num_own == 0, torch.nan)
 
     def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
-        """Return the metrics of all queries, and the norms of ``vectors`` if they are on a GPU.
+        """Return the metrics of all queries, and on a GPU the norms of ``vectors``.
 
-        Both are copied at once, with a single synchronisation.
+        The norms, which show NaN and infinity, are copied together with the metrics, with a single
+        synchronisation. On a CPU their array is empty.
         """
         if self.values.device.type == "cpu":
             return dict(zip(self.names, self.values.numpy(), strict=True)), np.zeros(0)

@@ -59,7 +59,7 @@ def rank_by_sorting(
     on_cpu = queries.vectors.device.type == "cpu"
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
-        left, right, scale, slack = _rounded(queries, references)
+        left, right, scale, slack = _round_vectors(queries, references)
     buffer = left.vectors.new_empty(min(size, num_queries), num_references) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
@@ -69,17 +69,17 @@ def rank_by_sorting(
             similarities = left.tile(rows).similarities(right, out)
         width = int(task.num_own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
-        exact = _Exact(tile.vectors, references.vectors, scale, slack) if rounded else None
+        exact = _ExactDistances(tile.vectors, references.vectors, scale, slack) if rounded else None
         _rank(tile, similarities, references.classes, task, width, scores, excluded, exact)
 
     if halved and buffer is not None:
-        for rows in _halved(left, buffer):
+        for rows in _halved_chunks(left, buffer):
             rank(rows, buffer[: rows.stop - rows.start])
     else:
         for_each_chunk(num_queries, size, rank)
 
 
-def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
+def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
     """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
 
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
@@ -102,7 +102,7 @@ def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
         yield rows
 
 
-def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
+def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
     """Round vectors to float32, in which products take half the time that they take in float64.
 
     Returns:
@@ -132,8 +132,8 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]
 
 
 @dataclass
-class _Exact:
-    """Computes distances in float64, for similarities of :func:`_rounded` vectors that are close.
+class _ExactDistances:
+    """Computes distances in float64, where similarities of rounded vectors are too close.
 
     Attributes:
         queries: Raw vectors of a chunk of queries.
@@ -180,7 +180,7 @@ def _rank(
     width: int,
     scores: Scores,
     exclude: Tensor | None,
-    exact: _Exact | None,
+    exact: _ExactDistances | None,
 ) -> None:
     """Rank references for a tile of queries that have at most ``width`` own references each."""
     if exclude is not None:
@@ -204,6 +204,7 @@ def _rank(
         matches = nearest_by_sorting(similarities, classes, tile.classes, count)
         all_ranks = torch.arange(1, count + 1, device=num_own.device)
         ranks = torch.where(matches, all_ranks, no_match).sort(dim=1).values
+    # The best own reference may be farther than the ``count`` nearest references.
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == no_match) & (num_own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]
@@ -250,7 +251,7 @@ def nearest_by_numpy(
     classes: Tensor,
     query_classes: Tensor,
     counts: NDArray[np.int64] | int,
-    exact: _Exact | None = None,
+    exact: _ExactDistances | None = None,
 ) -> NDArray[np.bool_]:
     """Return the result of ``nearest_by_sorting``; on a CPU several times as fast as ``topk``.
 

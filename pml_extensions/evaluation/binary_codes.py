@@ -89,8 +89,8 @@ def expected_hamming_recall(
 ) -> dict[str, float]:
     r"""Return the expected Recall@K under Hamming distance if ties are ordered at random.
 
-    If b references are nearer to a query than the nearest of its class, and n references have the
-    same distance as that one, m of them of its class, then the recall of the query is
+    If b references are nearer to a query than its nearest hit, a reference of its class, and n
+    references are at the same distance as this hit, m of them hits, then the recall of the query is
 
     .. math:: 1 - \binom{n-m}{s} / \binom{n}{s}, \quad s = \min(\max(K - b, 0), n).
 

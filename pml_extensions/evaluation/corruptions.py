@@ -70,7 +70,7 @@ def uniform_noise(
 ) -> Images:
     """Add a random number from a uniform distribution to each pixel.
 
-    The paper says "Uniform", but imgaug has no such class; this is its ``AddElementwise``.
+    The paper says "Uniform", but imgaug has no such class; this is imgaug's ``AddElementwise``.
 
     Args:
         images: uint8, shape (N, H, W, C).

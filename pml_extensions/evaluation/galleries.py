@@ -1,6 +1,6 @@
-"""Galleries: an image of queries and their nearest neighbours, with correct ones marked.
+"""Galleries: images of queries and their nearest neighbours, with the correct neighbours marked.
 
-As in "Classification is a Strong Baseline for Deep Metric Learning" (NormSoftmax), figure 1.
+"Classification is a Strong Baseline for Deep Metric Learning" (NormSoftmax) has one as figure 1.
 """
 
 from __future__ import annotations
@@ -68,22 +68,15 @@ def nearest_neighbours(
     available = len(references) - int(reference is None)
     if positive_integer("k", k) > available:
         raise ValueError(f"k={k}, but a query has only {available} references.")
-    excluded = chosen if reference is None else torch.full_like(chosen, -1)
-    return _search(vectors[chosen], excluded, references, k, normalize).cpu().numpy()
-
-
-def _search(
-    queries: Tensor, excluded: Tensor, references: Tensor, k: int, normalize: bool
-) -> Tensor:
-    """Return the k nearest references of each query, except the index in ``excluded``."""
-    x, y = queries.double(), references.to(queries.device, torch.float64)
+    x, y = vectors[chosen].double(), references.to(vectors.device, torch.float64)
     if normalize:
         x, y = directions(x), directions(y)
-    # Without a matrix product, which may give different distances for duplicates.
+    # A matrix product may give different distances for duplicates.
     distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-    is_excluded = torch.arange(len(y), device=excluded.device) == excluded.unsqueeze(1)
+    if reference is None:
+        distances.scatter_(1, chosen.unsqueeze(1), torch.inf)
     # A stable sort keeps equal distances in order of index.
-    return distances.masked_fill(is_excluded, torch.inf).argsort(dim=1, stable=True)[:, :k]
+    return distances.argsort(dim=1, stable=True)[:, :k].cpu().numpy()
 
 
 def retrieval_gallery(

@@ -40,7 +40,7 @@ class RetrievalResult(dict[str, float]):
 
 
 class RetrievalMetrics:
-    """Ranks references by similarity to each query and scores those of the query's class.
+    """Ranks references by similarity to each query, and scores the ranks of the query's class.
 
     R is the number of references of the query's class, without the query itself, and ``rank_k``
     the rank of the k-th best of them:
@@ -185,6 +185,7 @@ class RetrievalMetrics:
     def _vectors(
         self, embeddings: Tensor | ArrayLike, reference: Tensor | ArrayLike | None
     ) -> tuple[Tensor, Tensor | None]:
+        """Check embeddings and references, and return them in one dtype on one device."""
         # On a GPU finiteness is checked together with the result, to avoid a synchronisation.
         x = _inputs.matrix(embeddings, "embeddings", finite_on_gpu=False)
         if reference is None:

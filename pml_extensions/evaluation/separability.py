@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -67,11 +66,9 @@ def class_separability(
     for rows in _chunks(x):
         within += (_float64(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()
     between = (sizes * (means - centre).square().sum(dim=1)).sum()
-    trace_between, trace_within = float(between) / len(x), float(within) / len(x)
-    if trace_within > 0:
-        return ClassSeparability(trace_between, trace_within, trace_between / trace_within)
-    ratio = math.inf if trace_between > 0 else math.nan
-    return ClassSeparability(trace_between, trace_within, ratio)
+    traces = torch.stack((between, within)) / len(x)
+    # As tensors, because a division of Python floats by 0 raises an error.
+    return ClassSeparability(*traces.tolist(), float(traces[0] / traces[1]))
 
 
 @torch.no_grad()

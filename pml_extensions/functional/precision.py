@@ -32,7 +32,7 @@ def allow_tf32(device: torch.device, allowed: bool) -> Iterator[None]:
         yield
 
 
-#: Each switch: the object that holds it, and the name of its attribute.
+#: Object and name of the attribute of each switch.
 _Switches = Sequence[tuple[Any, str]]
 #: Name of the attribute -> whether TF32 is allowed -> value.
 _VALUES: dict[str, dict[bool, Any]] = {
@@ -49,7 +49,7 @@ def _matmul_switches() -> _Switches:
 
 
 def _cudnn_switches() -> _Switches:
-    """Return the switches of cuDNN: the old and the new ones, as far as they can be used."""
+    """Return the switches of cuDNN, old and new, that the installed torch can use."""
     cudnn: Any = torch.backends.cudnn
     old = [(cudnn, "allow_tf32")]
     if not hasattr(cudnn, "conv"):

@@ -19,7 +19,7 @@ RatioOf = Literal["all", "negatives"]
 
 
 class ClassSampler(torch.nn.Module):
-    """Samples the classes of a training step: the classes of the batch and random other ones.
+    """Samples the classes of a training step: the classes of the batch and random others.
 
     "Classification is a Strong Baseline for Deep Metric Learning", section 4.3. Every call draws
     new classes. The seed (torch's at construction) and the number of the draw are buffers, so a
@@ -37,7 +37,7 @@ class ClassSampler(torch.nn.Module):
 
     Args:
         ratio: Fraction of the C classes to keep; 1 keeps all.
-        ratio_of: ``"all"`` keeps ceil(ratio C) classes in total, but always those of the batch;
+        ratio_of: ``"all"`` keeps ceil(ratio C) classes, but never fewer than the batch has;
             ``"negatives"`` keeps the P classes of the batch and ceil(ratio (C - P)) others.
         sparse_gradients: Whether class-wise parameters get sparse gradients of the kept rows, for
             SGD without weight decay, SparseAdam or Adagrad; needs a ratio below 1.

@@ -169,6 +169,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
 
     def _quadruple_losses(self, x: Tensor, labels: Tensor) -> LossDict:
+        """Return PML's loss dictionary over quadruples of the batch."""
         self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
@@ -191,6 +192,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             factor = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
             self.num_unused_samples = len(x) - 4 * count
         else:
+            # The factor is False if there is no quadruple, and then the loss is 0.
             index, factor = disjoint_quadruples(labels)
             self.num_unused_samples = len(x) - 4 * len(index) * factor
         x1, x2, y1, y2 = x.index_select(0, index.flatten()).unflatten(0, (-1, 4)).unbind(dim=1)
@@ -226,6 +228,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         indices_tuple: IndicesTuple,
         ref_labels: Tensor | None,
     ) -> LossDict:
+        """Return PML's loss dictionary over given pairs, or over all pairs."""
         pos_exist: Tensor | bool = True
         neg_exist: Tensor | bool = True
         if indices_tuple is None:
@@ -252,6 +255,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return {"losses": losses, "indices": indices, "reduction_type": reduction_type}
 
     def _weights(self) -> tuple[float, ...]:
+        """Return the weights of the six distances in a quadruple."""
         return self.term_weights or (1.0, 1.0, self.w, self.w, self.w, self.w)
 
     def _sub_loss_names(self) -> list[str]:

@@ -49,7 +49,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         hidden_size: Width of the hidden layer of the network.
         **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
             ``reducer``, ``weight_init_func`` (for means and log-variances; default: Kaiming normal
-            with fan-out, as the authors), ...
+            with fan-out, the authors'), ...
 
     Raises:
         ValueError: An argument is out of range.

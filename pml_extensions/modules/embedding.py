@@ -126,7 +126,7 @@ class MLPEmbedder(nn.Sequential):
             ValueError: An option other than ``dropout`` differs.
         """
         options = self.read_options(state)
-        if {**options, "dropout": 0} != {**self.options, "dropout": 0}:
+        if options | {"dropout": 0} != self.options | {"dropout": 0}:
             raise ValueError(
                 f"the checkpoint is the state of a perceptron with {options}, not {self.options}."
             )

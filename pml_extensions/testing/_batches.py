@@ -32,6 +32,7 @@ class BatchChecks(LossCase):
         """Return embeddings and labels of one case of ``test_degenerate_batches_are_finite``."""
         size, classes = self.embedding_size, min(4, self.num_classes)
         labels = torch.arange(8) % classes
+        # Signs alternate over dimensions, and over the samples of a class.
         signs = 1.0 - 2.0 * ((torch.arange(8)[:, None] // classes + torch.arange(size)) % 2)
         x, labels = {
             "empty": (torch.zeros(0, size), labels[:0]),

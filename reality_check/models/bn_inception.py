@@ -56,14 +56,14 @@ class BNInception(nn.Module):
 
     def __init__(self, channels: int = 3) -> None:
         super().__init__()
-        self._add("conv1_7x7_s2", channels, 64, 7, 2)
-        self._add("conv2_3x3_reduce", 64, 64, 1)
-        self._add("conv2_3x3", 64, 192, 3)
+        self._add_convolution("conv1_7x7_s2", channels, 64, 7, 2)
+        self._add_convolution("conv2_3x3_reduce", 64, 64, 1)
+        self._add_convolution("conv2_3x3", 64, 192, 3)
         width = 192
         for block in _BLOCKS:
             width = self._add_block(block, width)
 
-    def _add(
+    def _add_convolution(
         self, name: str, in_channels: int, out_channels: int, kernel: int, stride: int = 1
     ) -> None:
         self.add_module(name, nn.Conv2d(in_channels, out_channels, kernel, stride, kernel // 2))
@@ -73,35 +73,39 @@ class BNInception(nn.Module):
         """Add a block whose input has ``width`` channels; return the channels of its output."""
         name, stride = f"inception_{block.name}", 1 if block.single else 2
         if block.single:
-            self._add(f"{name}_1x1", width, block.single, 1)
-        self._add(f"{name}_3x3_reduce", width, block.three[0], 1)
-        self._add(f"{name}_3x3", *block.three, 3, stride)
-        self._add(f"{name}_double_3x3_reduce", width, block.double[0], 1)
-        self._add(f"{name}_double_3x3_1", *block.double, 3)
-        self._add(f"{name}_double_3x3_2", block.double[1], block.double[1], 3, stride)
+            self._add_convolution(f"{name}_1x1", width, block.single, 1)
+        self._add_convolution(f"{name}_3x3_reduce", width, block.three[0], 1)
+        self._add_convolution(f"{name}_3x3", *block.three, 3, stride)
+        self._add_convolution(f"{name}_double_3x3_reduce", width, block.double[0], 1)
+        self._add_convolution(f"{name}_double_3x3_1", *block.double, 3)
+        self._add_convolution(f"{name}_double_3x3_2", block.double[1], block.double[1], 3, stride)
         if block.projection:
-            self._add(f"{name}_pool_proj", width, block.projection, 1)
+            self._add_convolution(f"{name}_pool_proj", width, block.projection, 1)
         return block.single + block.three[1] + block.double[1] + (block.projection or width)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = _halve(self._layer("conv1_7x7_s2", images))
-        x = _halve(self._layer("conv2_3x3", self._layer("conv2_3x3_reduce", x)))
+        x = _halve(self._convolve("conv1_7x7_s2", images))
+        x = _halve(self._convolve("conv2_3x3", self._convolve("conv2_3x3_reduce", x)))
         for block in _BLOCKS:
-            x = self._block(block, x)
+            x = self._run_block(block, x)
         return x
 
-    def _block(self, block: _Block, x: Tensor) -> Tensor:
+    def _run_block(self, block: _Block, x: Tensor) -> Tensor:
         name = f"inception_{block.name}"
-        three = self._layer(f"{name}_3x3", self._layer(f"{name}_3x3_reduce", x))
-        double = self._layer(f"{name}_double_3x3_1", self._layer(f"{name}_double_3x3_reduce", x))
-        double = self._layer(f"{name}_double_3x3_2", double)
+        three = self._convolve(f"{name}_3x3", self._convolve(f"{name}_3x3_reduce", x))
+        double = x
+        for part in ("reduce", "1", "2"):
+            double = self._convolve(f"{name}_double_3x3_{part}", double)
         if not block.single:
             return torch.cat([three, double, _halve(x)], dim=1)
         pooled = F.avg_pool2d(x, 3, 1, 1) if block.pool == "average" else F.max_pool2d(x, 3, 1, 1)
-        single = self._layer(f"{name}_1x1", x)
-        return torch.cat([single, three, double, self._layer(f"{name}_pool_proj", pooled)], dim=1)
+        single = self._convolve(f"{name}_1x1", x)
+        return torch.cat(
+            [single, three, double, self._convolve(f"{name}_pool_proj", pooled)], dim=1
+        )
 
-    def _layer(self, name: str, x: Tensor) -> Tensor:
+    def _convolve(self, name: str, x: Tensor) -> Tensor:
+        """Apply the convolution of that name, its BatchNorm and a ReLU."""
         maps: Tensor = getattr(self, f"{name}_bn")(getattr(self, name)(x))
         return F.relu(maps, inplace=True)
 

@@ -72,15 +72,15 @@ class TorchvisionTrunk:
         )
 
     def _entry(self, weights: str) -> Any:
-        tags = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
+        entries = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
         # The literature uses the first weights; the weights of newer recipes are named V2.
         name = "IMAGENET1K_V1" if weights == "imagenet" else weights
-        if name not in tags:
+        if name not in entries:
             raise UsageError(
                 f"{self.title} has no weights {weights!r}; write weights: none, "
-                f"{', '.join(tags)} or the path of a file.{nearest(weights, tags)}"
+                f"{', '.join(entries)} or the path of a file.{nearest(weights, entries)}"
             )
-        return tags[name]
+        return entries[name]
 
     def _network(self, arguments: Mapping[str, Any], weights: Any) -> nn.Module:
         refuse_arguments(self.title, arguments, _SET_HERE)
