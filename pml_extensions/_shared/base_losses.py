@@ -28,8 +28,8 @@ class Float32Loss(_Base):
     """Base of losses that compute in float32 under autocast and for half-precision embeddings.
 
     Regularisers and reducers compute in float32, too, because PML adds up sub-losses in the dtype
-    of the embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because each
-    equation fixes its distance.
+    of the embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because
+    each equation fixes its distance.
     """
 
     def __init__(self, **kwargs: Any) -> None:

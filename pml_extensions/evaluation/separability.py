@@ -67,8 +67,9 @@ def class_separability(
         within += (_float64(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()
     between = (sizes * (means - centre).square().sum(dim=1)).sum()
     traces = torch.stack((between, within)) / len(x)
-    # As tensors, because a division of Python floats by 0 raises an error.
-    return ClassSeparability(*traces.tolist(), float(traces[0] / traces[1]))
+    trace_between, trace_within = traces.tolist()
+    # A ratio of tensors, because a division of Python floats by 0 raises an error.
+    return ClassSeparability(trace_between, trace_within, float(traces[0] / traces[1]))
 
 
 @torch.no_grad()

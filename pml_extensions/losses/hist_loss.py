@@ -48,8 +48,8 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         hypergraph_weight: lambda, weight of the second term; can change by phase.
         hidden_size: Width of the hidden layer of the network.
         **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
-            ``reducer``, ``weight_init_func`` (for means and log-variances; default: Kaiming normal
-            with fan-out, the authors'), ...
+            ``reducer``, ``weight_init_func`` (for means and log-variances; default: the authors',
+            Kaiming normal with fan-out), ...
 
     Raises:
         ValueError: An argument is out of range.

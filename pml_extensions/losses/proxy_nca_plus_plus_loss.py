@@ -34,7 +34,7 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         scale: s, the length of scaled embeddings and proxies; can change by phase. The paper's
             temperature 1/9 is s = 3.
         **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
-            ``reducer``, ``weight_init_func`` (default: normal, std 1/8, the authors'), ...
+            ``reducer``, ``weight_init_func`` (default: the authors', normal, std 1/8), ...
 
     Raises:
         ValueError: An argument is out of range.

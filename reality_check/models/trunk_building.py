@@ -88,7 +88,7 @@ def input_channels(config: Model, image_channels: int) -> int:
 
 
 def preprocessing(config: Model, channels: int) -> Preprocessing:
-    """Return the preprocessing of the trunk's weights, or to values in -1..1 without weights.
+    """Return the preprocessing of the trunk's weights; without weights, it scales to -1..1.
 
     Args:
         config: the model of the experiment; its ``preprocessing`` overrides that of the weights.
