@@ -98,7 +98,7 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
 
 
 def gather_embeddings(own: Tensor) -> Tensor:
-    """Concatenate the embeddings of all ranks; gradients flow to those of this rank.
+    """Concatenate the embeddings of all ranks; gradients flow to the embeddings of this rank.
 
     Use it for losses that cannot be wrapped, between a network in DistributedDataParallel and the
     loss: each rank then computes the loss of the full batch. The gradient is multiplied by
@@ -131,7 +131,7 @@ class _ScaledGradient(torch.autograd.Function):
 
 
 def _in_order_of_ranks(indices_tuple: IndicesTuple, size: int, num_references: int) -> IndicesTuple:
-    """Convert indices into PML's full batch, own rank first, to indices in the order of ranks."""
+    """Convert indices from PML's order of the full batch, own rank first, to the order of ranks."""
     # (anchor, positive, negative) or (anchor, positive, anchor, negative).
     negatives_or_anchors = num_references if len(indices_tuple) == 3 else size
     sizes = (size, num_references, negatives_or_anchors, num_references)
@@ -139,9 +139,9 @@ def _in_order_of_ranks(indices_tuple: IndicesTuple, size: int, num_references: i
 
 
 def _reordered(index: Tensor, size: int) -> Tensor:
-    """Convert one tensor of indices; each rank has ``size`` samples."""
+    """Convert one tensor of indices, where each rank has ``size`` samples."""
     own_rank = torch.distributed.get_rank()
     block, offset = index // size, index % size
-    # Block 0 is the own rank's; ranks before it are shifted by one block.
+    # Block 0 is the own rank's, so the blocks of the ranks before the own one are shifted by 1.
     rank = torch.where(block == 0, own_rank, torch.where(block <= own_rank, block - 1, block))
     return rank * size + offset

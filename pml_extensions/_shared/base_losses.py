@@ -5,7 +5,7 @@ PML is not imported here, so modules and metrics work without it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -25,11 +25,11 @@ LossDict = dict[str, dict[str, Any]]
 
 
 class Float32Loss(_Base):
-    """Computes in float32 under autocast and for float16 and bfloat16 embeddings.
+    """Base of losses that compute in float32 under autocast and for half-precision embeddings.
 
-    This includes regularisers and reducers, because PML adds up sub-losses in the dtype of the
-    embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because each
-    equation fixes its distance.
+    Regularisers and reducers compute in float32, too, because PML adds up sub-losses in the dtype
+    of the embeddings. float64 stays float64. The argument ``distance`` raises ValueError, because
+    each equation fixes its distance.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -68,7 +68,8 @@ class Float32Loss(_Base):
         # PML tests ``ref_emb is embeddings``, so one tensor must be cast to one tensor.
         x = _half_to_float32(embeddings)
         if ref_emb is not None:
-            # Detected in the autograd graph: comparing values would synchronise with the GPU.
+            # PML's wrapper joins the batches of all ranks, this rank's first. That shows in the
+            # autograd graph; comparing values would synchronise with the GPU.
             inputs = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
             has_all_ranks = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
             source = embeddings.grad_fn
@@ -109,6 +110,7 @@ class Phased:
             setattr(self, name, number)
 
     def _checked_phase(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Return the values as floats, or raise ValueError if a name or a value is not allowed."""
         unknown = [name for name in values if name not in self.phase_checks]
         if unknown:
             raise ValueError(
@@ -133,7 +135,7 @@ class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass defines its equation by ``features`` (of the embeddings), ``logits`` (of features and
-    class-wise parameters) and, if the loss is not the softmax cross-entropy of these,
+    class-wise parameters) and, if the loss is not the cross-entropy of these logits,
     ``sample_losses``. They get float32 or float64 tensors and run without autocast; parameters keep
     their dtype.
 
@@ -146,8 +148,8 @@ class ProxyLoss(Phased, Float32Loss):
         softmax: How sums over classes are computed, such as ``ChunkedSoftmax()``, whose memory does
             not grow with batch size x classes. None uses the matrix of all logits.
         check_labels: True raises ValueError for a label out of range, which synchronises with a
-            GPU. None raises it on the CPU only and uses a device-side assertion elsewhere. False
-            skips the check.
+            GPU. None raises the error on the CPU only and uses a device-side assertion elsewhere.
+            False skips the check.
         **kwargs: PML's ``reducer``, ``weight_init_func``, ``weight_regularizer``,
             ``embedding_regularizer`` and their weights.
 
@@ -243,9 +245,9 @@ class ProxyLoss(Phased, Float32Loss):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,): by default the cross-entropy."""
-        y, rows = self.classes(embeddings, labels, *self.class_parameters())
+        y, parameters = self.classes(embeddings, labels, *self.class_parameters())
         x = self.features_in_training(embeddings)
-        return {"loss": self.softmax.cross_entropy(self.logits, x, rows, y)}
+        return {"loss": self.softmax.cross_entropy(self.logits, x, parameters, y)}
 
     def class_parameters(self) -> tuple[Tensor, ...]:
         """Return the class-wise parameters in the order in which ``logits`` takes them."""
@@ -254,14 +256,14 @@ class ProxyLoss(Phased, Float32Loss):
     def classes(
         self, x: Tensor, labels: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the labels and the rows of class-wise parameters for the classes of this step.
+        """Return the labels and the class-wise parameters in this step, in the dtype of ``x``.
 
-        With a class sampler in training, labels are renumbered to index the sampled rows.
+        With a class sampler in training, the parameters have one row for each sampled class, and
+        the labels are renumbered to index these rows.
         """
-        rows: Sequence[Tensor] = parameters
         if self.class_sampler is not None and self.training:
-            labels, rows = self.class_sampler(labels, parameters)
-        return labels, tuple(row.to(x) for row in rows)
+            labels, parameters = self.class_sampler(labels, parameters)
+        return labels, tuple(parameter.to(x) for parameter in parameters)
 
     def _sub_loss_names(self) -> list[str]:
         return list(self.sub_losses)
@@ -289,7 +291,7 @@ class ProxyLoss(Phased, Float32Loss):
 
 
 def _require_method(name: str, value: Any, method: str, example: str) -> Any:
-    """Return ``value``, or raise ValueError if it is neither None nor has the method."""
+    """Return ``value``, or raise ValueError unless it is None or has the method ``method``."""
     if value is not None and not hasattr(value, method):
         raise ValueError(f"{name} must be an object such as {example}, but got {name}={value!r}.")
     return value

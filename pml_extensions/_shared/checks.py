@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Number:
-    """A check of a number: called with a name and a value, it returns the value or raises.
+    """A check of a number: called with a name and a value, it returns the value or raises an error.
 
     Args:
         allowed: What the number must be, in words.
@@ -70,8 +70,8 @@ def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) ->
     """Return ``labels`` as int64, or raise ValueError if they are not integers 0..num_classes-1.
 
     With ``check=None`` a GPU, or any device under torch.compile, asserts the range asynchronously,
-    because reading it would wait for the device. True raises the error on a GPU too; False skips
-    the check of the range.
+    because reading the labels would wait for the device. True raises the error on a GPU too; False
+    skips the check of the range.
     """
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, but their dtype is {labels.dtype}.")
@@ -93,10 +93,9 @@ def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) ->
 
 def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> None:
     """Raise ValueError unless ``embeddings`` are floating-point vectors of the expected size."""
-    expected = "embedding_size" if embedding_size is None else embedding_size
-    if embeddings.ndim != 2 or expected not in ("embedding_size", embeddings.shape[1]):
+    if embeddings.ndim != 2 or embedding_size not in (None, embeddings.shape[1]):
         raise ValueError(
-            f"embeddings must have shape (batch_size, {expected}), "
+            f"embeddings must have shape (batch_size, {embedding_size or 'embedding_size'}), "
             f"but got {tuple(embeddings.shape)}."
         )
     if not embeddings.dtype.is_floating_point:
@@ -104,8 +103,8 @@ def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> No
 
 
 def require_squares(x: Tensor, name: str) -> None:
-    """Raise ValueError if sums of squared distances between rows of ``x`` overflow its dtype."""
-    # Squared distances of all rows to a point among them sum to at most 4 times this.
+    """Raise ValueError if sums of squared distances between rows overflow in the dtype of ``x``."""
+    # The squared distances of all rows to a point among them sum to at most 4 times this.
     if not math.isfinite(x.square().sum().mul_(4)):
         raise ValueError(
             f"{name} must have finite squares, but those of values up to "

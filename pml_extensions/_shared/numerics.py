@@ -18,7 +18,7 @@ SHORTEST_VECTOR = 1e-6
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Return ``x`` unchanged if it is float64, else as float32; gradients are cast back."""
+    """Return ``x`` in float32, or unchanged if it is float64; gradients are cast back."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -38,7 +38,8 @@ def gradients(
     Args:
         function: Returns a tuple of tensors.
         inputs: Floating-point tensors, then integer tensors, whose gradients are None.
-        grads: Gradients of the outputs; None means zeros.
+        grads: Gradients of the outputs; None means zeros, and entries beyond the outputs are
+            ignored.
     """
     floats = [tensor for tensor in inputs if tensor.is_floating_point()]
     integers = inputs[len(floats) :]
@@ -54,9 +55,9 @@ def gradients(
 def differentiable_as(function: AnyFunction) -> AnyFunction:
     """Decorate the backward pass of a :class:`Fused` that is not differentiable itself.
 
-    With ``create_graph=True`` and under torch.func, gradients are those of ``function``, the same
-    equation in plain operations. ``once_differentiable`` is not enough: if the incoming gradient
-    is a constant, it silently gives a wrong second derivative.
+    With ``create_graph=True`` and under torch.func, gradients are those of ``function``, which
+    computes the same equation by plain operations. ``once_differentiable`` is not enough: it
+    silently gives a wrong second derivative if the incoming gradient is a constant.
     """
 
     def decorate(backward: AnyFunction) -> AnyFunction:
@@ -74,7 +75,8 @@ def differentiable_as(function: AnyFunction) -> AnyFunction:
 class Fused(torch.autograd.Function):
     """Base of functions with a hand-written gradient; usable under torch.func.
 
-    ``forward`` returns a tuple. All its inputs and outputs are saved for ``backward``.
+    ``forward`` returns a tuple: the results, and then intermediate values for ``backward``, whose
+    gradients are ignored. All inputs and outputs of ``forward`` are saved for ``backward``.
     """
 
     generate_vmap_rule = True
@@ -112,15 +114,16 @@ class _UnitVectors(Fused):
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor, Tensor]:
-        inverse = inverse_lengths(x)
-        return x * inverse, inverse
+        inverse_norms = inverse_lengths(x)
+        return x * inverse_norms, inverse_norms
 
     @staticmethod
     @differentiable_as(plain_unit_vectors)
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        _, vectors, inverse = ctx.saved_tensors
+        # For a unit vector u and its gradient g, the gradient of x is (g - (g u) u) / |x|.
+        _, vectors, inverse_norms = ctx.saved_tensors
         radial = (grads[0] * vectors).sum(dim=-1, keepdim=True)
-        return torch.addcmul(grads[0], radial, vectors, value=-1).mul_(inverse)
+        return torch.addcmul(grads[0], radial, vectors, value=-1).mul_(inverse_norms)
 
 
 def inverse_lengths(x: Tensor) -> Tensor:
@@ -131,8 +134,8 @@ def inverse_lengths(x: Tensor) -> Tensor:
 
 def projections(x: Tensor, p: Tensor) -> Tensor:
     """Return ``x @ unit_vectors(p).t()``, shape (N, C): the cosines if ``x`` has unit length."""
-    products: Tensor = _Projections.apply(x, p)[0]
-    return products
+    projected: Tensor = _Projections.apply(x, p)[0]
+    return projected
 
 
 class _Projections(Fused):
@@ -140,15 +143,17 @@ class _Projections(Fused):
 
     @staticmethod
     def forward(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-        inverse = inverse_lengths(p).t()
-        return (x @ p.t()).mul_(inverse), inverse
+        inverse_norms = inverse_lengths(p).t()
+        return (x @ p.t()).mul_(inverse_norms), inverse_norms
 
     @staticmethod
     @differentiable_as(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x, p, products, inverse = ctx.saved_tensors
-        radial = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
-        scaled_grad = grads[0] * inverse
+        # For projections z and their gradients g, the gradient of p_j is the sum over i of
+        # g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2.
+        x, p, projected, inverse_norms = ctx.saved_tensors
+        radial = (grads[0] * projected).sum(dim=0, keepdim=True).mul_(inverse_norms.square())
+        scaled_grad = grads[0] * inverse_norms
         with without_autocast(x):
             grad_p = (scaled_grad.t() @ x).addcmul_(radial.t(), p, value=-1)
             return scaled_grad @ p, grad_p
@@ -161,7 +166,7 @@ def root(squared: Tensor) -> Tensor:
 
 
 def paired_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``|x_i - y_i|``, with zero gradient where both coincide.
+    """Return ``|x_i - y_i|``, with zero gradient at 0.
 
     Args:
         x: Vectors, shape (N, D).
@@ -174,7 +179,7 @@ def paired_distances(x: Tensor, y: Tensor) -> Tensor:
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return ``|x_i - y_j|`` to the precision of its dtype, with zero gradient where both coincide.
+    """Return ``|x_i - y_j|`` to the full precision of the dtype, with zero gradient at 0.
 
     The usual expansion xx + yy - 2xy loses most digits for close points far from the origin
     (17 % error at separation 0.1 and norm 64 in float32), and all of them under TF32. Here float32
@@ -225,6 +230,11 @@ def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
     squared = torch.addmm(double_y.square().sum(dim=1), double_x, double_y.t(), alpha=-2)
     squared += x_squared
     return squared.masked_fill_(squared < COINCIDENT * x_squared, 0.0).sqrt_().to(x.dtype)
+
+
+def squared_lengths(x: Tensor) -> Tensor:
+    """Return the squared length of each row of a matrix."""
+    return torch.linalg.vector_norm(x, dim=1).square()
 
 
 def world_size() -> int:

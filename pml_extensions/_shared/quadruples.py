@@ -10,16 +10,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .numerics import Fused, differentiable_as, paired_distances, pairwise_distances
+from .numerics import (
+    Fused,
+    differentiable_as,
+    paired_distances,
+    pairwise_distances,
+    squared_lengths,
+)
 
 
 class QuadrupleMeans(NamedTuple):
-    """Result of :func:`all_quadruples`, with one entry for each pair of classes (A, B).
+    """Result of :func:`all_quadruples`, with one entry for each of P pairs of classes (A, B).
 
-    ``within`` is the mean of :math:`|x_1-x_2|^k + |y_1-y_2|^k` and ``between`` the mean of
-    :math:`|x_i-y_j|^k` over all quadruples of the two classes, ``first`` the index of the first
-    sample of A, each of shape (P,). Without any quadruple, ``exists``, shape (), is False and there
-    is one entry of zeros. ``num_used``, shape (), counts the samples that are in a quadruple.
+    Attributes:
+        within: Mean of :math:`|x_1-x_2|^k + |y_1-y_2|^k` over all quadruples, shape (P,).
+        between: Mean of :math:`|x_i-y_j|^k` over all quadruples, shape (P,).
+        first: Index of the first sample of A, shape (P,).
+        exists: Whether there is any quadruple, shape (). If not, there is one entry of zeros.
+        num_used: Number of samples that are in a quadruple, shape ().
     """
 
     within: Tensor
@@ -70,10 +78,11 @@ def _ordered_by_quadruple(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return an order of the samples in which the four of a quadruple follow each other.
 
     Returns:
-        Indices into the batch, and whether a quadruple ends there, both of shape (N,).
+        Indices into the batch, and whether a quadruple ends at each of them, both of shape (N,).
     """
     n = len(labels)
     first, rank, count = _class_positions(labels)
+    # Samples without a partner get round n and come last.
     rounds = torch.where(rank // 2 < count // 2, rank // 2, n)
     order = (rounds * n + first).argsort(stable=True)
     rounds = rounds[order]
@@ -83,14 +92,13 @@ def _ordered_by_quadruple(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def _quadruples_ending_at(last: Tensor, order: Tensor) -> Tensor:
     """Return the quadruples whose last samples are at positions ``last`` of ``order``."""
-    steps = torch.arange(4, device=order.device)
-    return order[(last - 3).clamp(min=0).unsqueeze(1) + steps]
+    return order[(last - 3).clamp(min=0).unsqueeze(1) + torch.arange(4, device=order.device)]
 
 
 def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     r"""Average powers of distances over all quadruples of each pair of classes.
 
-    Classes are in order of first appearance; those with a single sample are left out. A mean over
+    Classes are in order of first appearance, without classes of a single sample. A mean over
     quadruples is a mean over pairs of samples. For k = 2 the mean within class a is
     :math:`2 v_a n_a / (n_a - 1)` and the mean between a and b is :math:`v_a + v_b + |m_a - m_b|^2`,
     where n is the number of samples, m the mean and v the mean squared deviation, so no matrix over
@@ -132,7 +140,7 @@ def pairs_where(mask: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
 def distances_of_pairs(
     x: Tensor, y: Tensor, *pairs: tuple[Tensor, Tensor], use_matrix: bool | None = None
 ) -> list[Tensor]:
-    """Return ``|x_i - y_j|`` for lists of pairs (i, j), with zero gradient where both coincide.
+    """Return ``|x_i - y_j|`` for each list of pairs (i, j), with zero gradient at 0.
 
     For few pairs, P x D numbers are gathered; for many, the N x M matrix of all distances is
     computed once and indexed. By default the matrix is used if the pairs would take more than four
@@ -157,10 +165,11 @@ def _rank_in_run(values: Tensor) -> Tensor:
 
 
 def _class_positions(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return three tensors of shape (N,) about the class of each sample.
+    """Return the position of each sample in its class.
 
-    They are the index of the first sample of the class, the rank of the sample among the samples of
-    the class, and the class size.
+    Returns:
+        Index of the first sample of the class, rank of the sample among the samples of the class,
+        and class size, each of shape (N,).
     """
     order = labels.argsort(stable=True)
     rank_in_order = _rank_in_run(labels[order])
@@ -173,8 +182,8 @@ def _class_positions(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _nonzero(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
     """Return where ``mask`` is True, shape (P,), and whether P is at least ``at_least``, shape ().
 
-    If it would be smaller, positions 0 to at_least - 1 are returned. So P is never 0, and callers
-    need no branch on it, which torch.compile could not trace.
+    If P would be smaller, positions 0 to at_least - 1 are returned. So P is never 0, and callers
+    need no branch on P, which torch.compile could not trace.
     """
     exists = mask.sum() >= at_least
     fallback = torch.arange(len(mask), device=mask.device) < at_least
@@ -185,7 +194,7 @@ def _nonzero(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
 
 
 def _index_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Return all pairs a < b below ``n``, as triu_indices, but traceable for a dynamic ``n``."""
+    """Return all pairs a < b < ``n`` like torch.triu_indices, traceable for dynamic ``n``."""
     index = torch.arange(n, device=device)
     later = n - 1 - index
     total = n * (n - 1) // 2
@@ -213,8 +222,8 @@ def _plain_mean_squares(x: Tensor, sizes: Tensor, class_of: Tensor) -> tuple[Ten
 class _MeanSquares(Fused):
     """Mean squared distances within classes, shape (C,), and between them, shape (C, C).
 
-    Its time is spent on reading and writing N x D tensors, which autograd does three times as
-    often.
+    Most of the time goes into reading and writing N x D tensors, which autograd would do three
+    times as often.
     """
 
     @staticmethod
@@ -222,11 +231,11 @@ class _MeanSquares(Fused):
         sums = _group_sums(x, class_of, len(sizes))
         means = sums / sizes.unsqueeze(1)
         deviations = means.index_select(0, class_of).sub_(x)
-        variance = _group_sums(_squared_lengths(deviations), class_of, len(sizes)) / sizes
-        # Distances do not change under a shift; this one keeps the digits of the products.
+        variance = _group_sums(squared_lengths(deviations), class_of, len(sizes)) / sizes
+        # Distances do not change under a shift; this one keeps the products precise.
         shift = sums.sum(dim=0) / len(x)
         centred = means - shift
-        spread = variance + _squared_lengths(centred)
+        spread = variance + squared_lengths(centred)
         between = (spread.unsqueeze(1) + spread).addmm_(centred, centred.t(), alpha=-2)
         return variance * (2 * sizes / (sizes - 1)), between, centred, shift
 
@@ -243,7 +252,3 @@ class _MeanSquares(Fused):
         grad_x = offset.index_select(0, class_of)
         grad_x.addcmul_(scale.index_select(0, class_of).unsqueeze(1), x)
         return grad_x, None, None
-
-
-def _squared_lengths(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=1).square()

@@ -21,23 +21,26 @@ Logits = Callable[..., Tensor]
 
 
 class Sums(NamedTuple):
-    """Sums over the logits of each sample, shape (N,) or (V, N).
+    """Sums over the logits of each sample, shape (N,), or (V, N) for V softmaxes.
 
-    ``own`` is the logit of the sample's own class y, ``others`` the log-sum-exp of the logits of
-    all other classes (minus infinity if there are none), ``total`` the sum of all logits; ``rows``
-    holds the rows of class-wise parameters for y, shape (N, ...).
+    Attributes:
+        own: Logit of the sample's own class.
+        others: Log-sum-exp of the logits of all other classes; minus infinity if there are none.
+        total: Sum of all logits.
+        label_rows: Rows of the class-wise parameters for the own class, each of shape (N, ...).
     """
 
     own: Tensor
     others: Tensor
     total: Tensor
-    rows: tuple[Tensor, ...]
+    label_rows: tuple[Tensor, ...]
 
 
 class Part(NamedTuple):
-    """Sums over a part of the classes; ``top + log_sum`` is the log-sum-exp of the others.
+    """Sums over a part of the classes.
 
-    ``top`` is the largest logit of a class other than the sample's own.
+    ``top`` is the largest logit of a class other than the sample's own, and ``top + log_sum`` is
+    the log-sum-exp of the logits of these other classes.
     """
 
     own: Tensor
@@ -47,7 +50,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, z: Tensor, labels: Tensor, start: int = 0) -> Part:
-        """Sum up ``z``, the logits of the classes from ``start`` on; ``z`` is overwritten."""
+        """Return the sums of ``z``, the logits of classes from ``start`` on; overwrites ``z``."""
         column, present = own_columns(z, labels, start)
         own, total = z.gather(-1, column), z.sum(dim=-1)
         z.scatter_(-1, column, own.masked_fill(present, -torch.inf))
@@ -66,7 +69,11 @@ def logit_gradient(
     grads: Sequence[Tensor | None],
     start: int = 0,
 ) -> Tensor:
-    """Return the gradient of ``z`` from ``grads``: of own, of ``top + log_sum`` and of total."""
+    """Return the gradient of the logits ``z``.
+
+    ``grads`` are the gradients of own, of ``top + log_sum`` and of total in :class:`Part`; None
+    means zeros.
+    """
     grad_own, grad_others, grad_total = grads
     column, present = own_columns(z, labels, start)
     # Without another class the log-sum-exp is minus infinity, and its gradient must be zero.
@@ -93,12 +100,12 @@ def own_columns(z: Tensor, labels: Tensor, start: int) -> tuple[Tensor, Tensor]:
     return column.clamp(0, z.shape[-1] - 1), present
 
 
-def select_label_rows(rows: Tensor, labels: Tensor) -> Tensor:
-    """Return the row of each sample's own class, shape (N, ...)."""
-    if rows.ndim != 2 or torch.compiler.is_compiling():
-        return rows.index_select(0, labels)
-    # A sparse gradient is added in place to the dense one of the logits: no second dense tensor.
-    return F.embedding(labels, rows, sparse=True)
+def select_label_rows(parameter: Tensor, labels: Tensor) -> Tensor:
+    """Return the row of a class-wise parameter for each sample's own class, shape (N, ...)."""
+    if parameter.ndim != 2 or torch.compiler.is_compiling():
+        return parameter.index_select(0, labels)
+    # A sparse gradient is added in place to the dense one of the logits, without a second copy.
+    return F.embedding(labels, parameter, sparse=True)
 
 
 def plain_sums(z: Tensor, labels: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,7 +160,7 @@ class Softmax:
 
         The arguments are those of :meth:`cross_entropy`.
         """
-        # Taken before the logits, so that backward adds the sparse gradient to the dense one.
+        # Selected before the logits, so that backward adds the sparse gradient to the dense one.
         label_rows = tuple(select_label_rows(parameter, labels) for parameter in rows)
         z = logits(x, *rows)
         if not z.requires_grad:  # then the gradient would be sparse, which Adam refuses

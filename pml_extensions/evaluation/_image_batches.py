@@ -29,7 +29,8 @@ def each_image(
         images: uint8, shape (N, H, W, C).
         seed: Seeds the generators, together with the index of the image.
         first_index: Index of ``images[0]``.
-        change: Takes an image and a generator, and returns an image of the same shape.
+        change: Takes an image, which it may modify, and a generator; returns an image of the same
+            shape.
 
     Raises:
         ValueError: An argument is not allowed.
@@ -80,8 +81,8 @@ def number_range(
 ) -> tuple[float, float]:
     """Return the bounds of ``value``, or raise ValueError unless in ``lowest..highest``."""
     low, high = value if isinstance(value, tuple | list) and len(value) == 2 else (value, value)
-    numbers = _is_number(low) and _is_number(high)
-    if not numbers or not lowest <= low <= high <= highest or high == math.inf:
+    are_numbers = _is_number(low) and _is_number(high)
+    if not are_numbers or not lowest <= low <= high <= highest or high == math.inf:
         upper = "finite" if highest == math.inf else f"at most {highest}"
         raise ValueError(
             f"{name} must be a number or a pair (low, high), at least {lowest} and {upper}, "

@@ -43,7 +43,7 @@ def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
 
 
 def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) -> Tensor:
-    """Return ``values`` as a tensor of its own dtype, checked to be finite and of shape (N, D).
+    """Return ``values`` as a tensor of the same dtype, checked to be finite and of shape (N, D).
 
     Args:
         values: Shape (N, D), N > 0 and D > 0.
@@ -66,7 +66,7 @@ def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) ->
 
 
 def require_finite(x: Tensor, name: str) -> None:
-    """Raise ValueError if ``x`` holds NaN or infinity, or float64 values whose squares overflow."""
+    """Raise ValueError if ``x`` has NaN or infinity, or float64 values whose squares overflow."""
     # The sum is checked first, because it is faster; it may be infinite for finite values.
     if x.is_floating_point() and not math.isfinite(x.sum()) and not x.isfinite().all():
         bad = int((~x.isfinite().all(dim=1)).sum())
@@ -95,7 +95,7 @@ def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
 
 
 def integers_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
-    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), on their device.
+    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), on their own device.
 
     Args:
         x: Embeddings, shape (N, D).
@@ -120,18 +120,13 @@ def labels_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str
 
 
 def embeddings_and_labels(
-    embeddings: Tensor | ArrayLike,
-    labels: Tensor | ArrayLike,
-    name: str = "embeddings",
-    labels_name: str = "labels",
+    embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike
 ) -> tuple[Tensor, Tensor]:
     """Check embeddings and labels, and return them as tensors on the device of the embeddings.
 
     Args:
         embeddings: Shape (N, D), any real dtype.
         labels: Any integers, shape (N,).
-        name: Name of the embeddings in errors.
-        labels_name: Name of the labels in errors.
 
     Returns:
         The embeddings, as float64 if they are float64 and as float32 otherwise, and the labels as
@@ -140,8 +135,8 @@ def embeddings_and_labels(
     Raises:
         ValueError: A shape or dtype is wrong, or an embedding is NaN or infinite.
     """
-    x = matrix(embeddings, name)
-    return at_least_float32(x), labels_of(x, labels, name, labels_name)
+    x = matrix(embeddings, "embeddings")
+    return at_least_float32(x), labels_of(x, labels, "embeddings", "labels")
 
 
 def import_faiss() -> Any:

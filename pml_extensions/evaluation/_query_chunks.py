@@ -21,7 +21,7 @@ from pml_extensions.functional import free_memory
 #: larger chunks are not faster.
 _MEMORY_FRACTION = 0.25
 _MAX_BYTES = 2**32
-#: Numbers in memory for each similarity: if only values are needed, and if rows are sorted.
+#: Numbers in memory for each similarity while ranking by values, and while sorting.
 VALUES, SORTED = 4, 16
 
 
@@ -30,7 +30,7 @@ def chunk_rows(references: Side, copies: int, max_rows: int | None) -> int:
 
     Args:
         references: All references.
-        copies: Numbers in memory for each similarity, in its dtype.
+        copies: Numbers in memory for each similarity, in the dtype of the vectors.
         max_rows: Upper limit of the result; None: no limit.
     """
     vectors = references.vectors
@@ -42,14 +42,14 @@ def chunk_rows(references: Side, copies: int, max_rows: int | None) -> int:
 def to_device(device: torch.device, *tensors: Tensor) -> Sequence[Tensor]:
     """Return one-dimensional int64 tensors on a device.
 
-    All tensors on the host are copied to a GPU at once, without waiting for it.
+    All tensors on the host are copied to a GPU at once, without waiting for the copy.
     """
     on_host = [tensor for tensor in tensors if tensor.device != device]
     if not on_host or device.type != "cuda":
         return [tensor.to(device) for tensor in tensors]
-    packed = torch.cat([tensor.flatten() for tensor in on_host]).pin_memory()
-    parts = packed.to(device, non_blocking=True).split([len(tensor) for tensor in on_host])
-    copied = iter(parts)
+    packed = torch.cat(on_host).pin_memory()
+    copies = packed.to(device, non_blocking=True).split([len(tensor) for tensor in on_host])
+    copied = iter(copies)
     return [tensor if tensor.device == device else next(copied) for tensor in tensors]
 
 
@@ -122,11 +122,15 @@ def rank_by_values(
 def _ranks(
     similarities: Tensor, own_similarities: Tensor, num_own: Tensor, task: Task
 ) -> tuple[Tensor, Tensor]:
-    """Return the ranks of own references, best first, shape (Q, K), and which rows are inexact."""
+    """Return the ranks of own references, best first, and for which queries they are inexact.
+
+    The ranks have shape (Q, K). They are inexact if an own reference and another one are equally
+    similar, within the ranks of interest.
+    """
     num_references, width = similarities.shape[1], own_similarities.shape[1]
     thresholds = own_similarities.sort(dim=1, descending=True).values
     depth = max(width, task.limit or 0)
-    # One more than the ranks of interest, to detect a tie with the last of them.
+    # One more than the ranks of interest, to detect a tie with the last one.
     count = min(depth + 1, num_references)
     above, at_least = _numbers_above(_largest(similarities, count), thresholds)
     if task.first_limit > depth:
@@ -154,11 +158,12 @@ def _largest(values: Tensor, count: int) -> Tensor:
     They are in the ``count`` groups of columns with the largest maxima, so each row is read once;
     ``topk`` would read it several times.
     """
-    size = values.shape[1]
-    group = math.isqrt(size // count)
-    if group > 1:
-        groups = values[:, : size // group * group].unflatten(1, (-1, group))
+    num_columns = values.shape[1]
+    size = math.isqrt(num_columns // count)
+    if size > 1:
+        rest = num_columns // size * size
+        groups = values[:, :rest].unflatten(1, (-1, size))
         chosen = groups.amax(dim=2).topk(count, dim=1).indices
-        candidates = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, group)).flatten(1)
-        values = torch.cat([candidates, values[:, size // group * group :]], dim=1)
+        candidates = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, size)).flatten(1)
+        values = torch.cat([candidates, values[:, rest:]], dim=1)
     return values.topk(count, dim=1).values

@@ -32,11 +32,12 @@ _CHUNK_SIZE = 1024
 _MAX_KEPT_PAIRS = 2**22
 #: Maximum number of similarities in memory while sorting on a CPU.
 _MAX_SORTED_ENTRIES_ON_CPU = 2**19
-#: Up to this many references, all classes are sorted; more on a CPU, if few ranks must be exact.
-#: Beyond, a CPU always sorts classes with more than 1 / _SORTED_SHARE of all references.
+#: Up to this many references, all classes are sorted. The limits on a CPU, in self-retrieval and
+#: with separate references, are higher if few ranks must be exact.
 _MAX_SORTED_REFERENCES = 4096
 _MAX_SORTED_REFERENCES_ON_CPU = 8192
 _MAX_SORTED_GALLERY_ON_CPU = 32768
+#: A CPU always sorts classes with more than 1 / _SORTED_SHARE of all references.
 _SORTED_SHARE = 64
 #: Larger classes are sorted on a CPU, because counting compares every reference with each reference
 #: of the class.
@@ -105,12 +106,14 @@ class Retrieval:
         counted = torch.zeros_like(class_sizes, dtype=torch.bool)
         if not sort_all:
             counted = self._use_counting(class_sizes, query_counts, num_references, limit)
+        # Counted classes come first, and both kinds are in order of size.
         by_size = (class_sizes + torch.where(counted, 0, num_references)).argsort(stable=True)
         # Class size of each query, in the order in which queries are ranked.
         widths = class_sizes[by_size].repeat_interleave(query_counts[by_size]).tolist()
         start = torch.empty_like(class_sizes)
         start[by_size] = class_sizes[by_size].cumsum(0) - class_sizes[by_size]
         num_own, sizes, start = to_device(label_device, num_own, class_sizes, start)
+        # Rows of the references, class by class, and of the queries in the same order of classes.
         queries = order = start[ref_class].argsort(stable=True)
         if self.references is not None:
             starts = F.pad(start, (0, 1), value=num_references)
@@ -126,6 +129,7 @@ class Retrieval:
             if self.references is not None:
                 query_side = self._side(self.queries, query_class, queries[:num_counted])
             tied = self._count(query_side, gallery, task, widths[:num_counted], scores)
+            # Tied queries are ranked again by sorting, with the largest width of counted queries.
             widths = (
                 widths[max(num_counted - 1, 0) : num_counted] * len(tied) + widths[num_counted:]
             )
@@ -141,10 +145,11 @@ class Retrieval:
     def _class_indices(
         self, labels: Tensor, ref_labels: Tensor, label_device: torch.device
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return class indices of queries and of references, and the numbers of both per class.
+        """Return class indices of queries and references, and the sizes of the classes in both.
 
-        Class indices are on ``label_device``, the numbers of references and of queries per class on
-        the host. A query whose class has no reference gets the number of classes as its index.
+        Class indices are on ``label_device``; the numbers of references and of queries of each
+        class, in this order, are on the host. A query whose class has no reference gets the number
+        of classes as class index.
         """
         (ref_labels,) = to_device(label_device, ref_labels)
         classes, ref_class, class_sizes = ref_labels.unique(return_inverse=True, return_counts=True)
@@ -154,9 +159,8 @@ class Retrieval:
             index = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
             query_class = torch.where(classes[index] == labels, index, len(classes))
             query_counts = class_sizes.new_zeros(len(classes) + 1)
-            query_counts = query_counts.scatter_add_(0, query_class, torch.ones_like(query_class))[
-                :-1
-            ]
+            query_counts.scatter_add_(0, query_class, torch.ones_like(query_class))
+            query_counts = query_counts[:-1]
         # The host waits for a GPU here and not later: all shapes follow from the class sizes.
         class_sizes, query_counts = torch.stack((class_sizes, query_counts)).cpu()
         return query_class, ref_class, class_sizes, query_counts
@@ -179,15 +183,12 @@ class Retrieval:
         if self.on_gpu:
             return class_sizes <= (_LARGEST_COUNTED_CLASS_ON_GPU if limit is None else 0)
         order = class_sizes.argsort(stable=True)
-        fits = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
-        fits &= (class_sizes[order] * _SORTED_SHARE <= num_references) & (
-            class_sizes[order] <= _LARGEST_COUNTED_CLASS
-        )
+        counted = torch.empty_like(class_sizes, dtype=torch.bool)
+        counted[order] = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
+        max_size = _LARGEST_COUNTED_CLASS
         if self.references is None:
-            fits &= class_sizes[order] <= (self.chunk_size or _CHUNK_SIZE)
-        counted = torch.empty_like(fits)
-        counted[order] = fits
-        return counted
+            max_size = min(max_size, self.chunk_size or _CHUNK_SIZE)
+        return counted & (class_sizes <= max_size) & (class_sizes * _SORTED_SHARE <= num_references)
 
     def _count(
         self, queries: Side, references: Side, task: Task, widths: Sequence[int], scores: Scores
@@ -216,11 +217,10 @@ class Retrieval:
     ) -> None:
         """Rank the references for ``queries`` by sorting."""
         num_references = len(ref_class)
-        rounded = not (self.on_gpu or self.normalize)
-        if rounded:
-            rounded = (
-                max(int(task.num_own.max()), task.limit or 0) * _ROUNDED_SHARE <= num_references
-            )
+        rounded = (
+            not (self.on_gpu or self.normalize)
+            and max(int(task.num_own.max()), task.limit or 0) * _ROUNDED_SHARE <= num_references
+        )
         references = self._side(self._gallery, ref_class, rounded=rounded)
         halved = (
             self.references is None and len(queries) == num_references and self._is_halved(task)
@@ -244,20 +244,19 @@ class Retrieval:
     def _is_halved(self, task: Task) -> bool:
         """Return whether to sort all queries at once and compute each similarity only once."""
         num_references, dimensions = self.queries.shape
-        if (
-            self.on_gpu
-            or dimensions < _MIN_HALVED_SIZE
-            or num_references**2 > 4 * _MAX_HALVED_ENTRIES
-        ):
-            return False
-        return int(task.class_sizes.max()) * _HALVED_SHARE <= num_references
+        return (
+            not self.on_gpu
+            and dimensions >= _MIN_HALVED_SIZE
+            and num_references**2 <= 4 * _MAX_HALVED_ENTRIES
+            and int(task.class_sizes.max()) * _HALVED_SHARE <= num_references
+        )
 
     def _side(
         self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None, rounded: bool = False
     ) -> Side:
-        """Return these rows, or all rows, normalised or with offsets for Euclidean distance.
+        """Return ``rows`` of vectors (None: all), normalised or with offsets for distances.
 
-        With ``rounded`` they are raw, for :func:`rank_by_sorting` to round.
+        With ``rounded`` the vectors stay raw, because :func:`rank_by_sorting` rounds them.
         """
         side = Side(vectors, None, classes, torch.arange(len(vectors), device=vectors.device))
         if rows is not None:
@@ -267,17 +266,16 @@ class Retrieval:
             is_float32 = vectors.dtype == torch.float32
             return side if is_float32 else replace(side, vectors=side.vectors.double())
         vectors = side.vectors
-        # In chunks, so that no further copy of the data is needed.
+        # Vectors are converted in chunks, so that no further copy of the data is needed.
         entries = _NORMALIZED_ENTRIES if self.on_gpu else _NORMALIZED_ENTRIES_ON_CPU
+        size = max(1, entries // vectors.shape[1])
         if not self.normalize:
             # -|x - y|^2 / 2 = xy - xx/2 - yy/2
             vectors = vectors.double()
-            parts = vectors.split(max(1, entries // vectors.shape[1]))
-            offset = torch.cat([part.square().sum(dim=1) / -2 for part in parts])
+            offset = torch.cat([part.square().sum(dim=1) / -2 for part in vectors.split(size)])
             return replace(side, vectors=vectors, offset=offset)
         dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
         normalized = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
-        size = max(1, entries // vectors.shape[1])
         for out, chunk in zip(normalized.split(size), vectors.split(size), strict=True):
             out.copy_(directions(chunk.to(dtype)))
         return replace(side, vectors=normalized)

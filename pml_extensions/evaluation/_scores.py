@@ -22,19 +22,19 @@ class Scores:
         self,
         names: Sequence[str],
         recall_at: Sequence[int],
-        queries: int,
+        num_queries: int,
         device: torch.device,
         nearest: int | None = None,
     ) -> None:
         self.names = names
         self.recall_at = recall_at
         self.nearest = nearest
-        shape = (len(names), queries)
+        shape = (len(names), num_queries)
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
-    def limits(self, references: int) -> tuple[int | None, int]:
-        """Return the highest rank that must be exact (None: R), and that for the best one."""
-        last = min(self.nearest or references, references)
+    def limits(self, num_references: int) -> tuple[int | None, int]:
+        """Return the highest rank that must be exact (None: R), and for the best own reference."""
+        last = min(self.nearest or num_references, num_references)
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
         return limit, first_limit
@@ -43,7 +43,7 @@ class Scores:
         """Compute the metrics of some queries.
 
         Args:
-            queries: Rows of the queries, shape (Q,).
+            queries: Indices of the queries, shape (Q,).
             ranks: Ranks of their own references, best first, shape (Q, K).
             num_own: Number R of own references, shape (Q,).
         """
@@ -71,9 +71,10 @@ class Scores:
         self.values[:, queries] = values.masked_fill_(num_own == 0, torch.nan)
 
     def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
-        """Return the metrics of all queries, and the norms of ``vectors`` if they are on a GPU.
+        """Return the metrics of all queries, and on a GPU the norms of ``vectors``.
 
-        Everything is copied at once, with a single synchronisation.
+        The norms, which show NaN and infinity, are copied together with the metrics, with a single
+        synchronisation. On a CPU their array is empty.
         """
         if self.values.device.type == "cpu":
             return dict(zip(self.names, self.values.numpy(), strict=True)), np.zeros(0)
@@ -90,7 +91,7 @@ def class_means(
     labels: NDArray[np.int64],
     is_query: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
-    """Return the labels of the queries, ascending, and the mean of each metric for each label.
+    """Return the distinct labels of the queries, ascending, and the class means of each metric.
 
     Args:
         per_query: Metrics, each of shape (N,).

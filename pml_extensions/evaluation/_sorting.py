@@ -59,7 +59,7 @@ def rank_by_sorting(
     on_cpu = queries.vectors.device.type == "cpu"
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
-        left, right, scale, slack = _rounded(queries, references)
+        left, right, scale, slack = _round_vectors(queries, references)
     buffer = left.vectors.new_empty(min(size, num_queries), num_references) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
@@ -69,17 +69,17 @@ def rank_by_sorting(
             similarities = left.tile(rows).similarities(right, out)
         width = int(task.num_own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
-        exact = _Exact(tile.vectors, references.vectors, scale, slack) if rounded else None
+        exact = _ExactDistances(tile.vectors, references.vectors, scale, slack) if rounded else None
         _rank(tile, similarities, references.classes, task, width, scores, excluded, exact)
 
     if halved and buffer is not None:
-        for rows in _halved(left, buffer):
+        for rows in _halved_chunks(left, buffer):
             rank(rows, buffer[: rows.stop - rows.start])
     else:
         for_each_chunk(num_queries, size, rank)
 
 
-def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
+def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
     """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
 
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
@@ -92,10 +92,9 @@ def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
         rows = slice(start, min(start + size, num_rows))
         similarities = buffer[: rows.stop - start]
         # NumPy copies, because torch's threads take longer to synchronise than a small copy.
-        values, added = similarities.numpy(), offset.numpy()
         for i, block in enumerate(kept_blocks.pop(start, ())):
             columns = slice(i * size, (i + 1) * size)
-            np.add(block, added[columns], out=values[:, columns])
+            np.add(block, offset[columns].numpy(), out=similarities[:, columns].numpy())
         products = dot_products(side.vectors[rows], side.vectors[start:])
         torch.add(products, offset[start:], out=similarities[:, start:])
         for later in range(start + size, num_rows, size):
@@ -103,8 +102,8 @@ def _halved(side: Side, buffer: Tensor) -> Iterator[slice]:
         yield rows
 
 
-def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
-    """Return raw vectors in float32, whose products take half the time of those in float64.
+def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
+    """Round vectors to float32, in which products take half the time that they take in float64.
 
     Returns:
         Queries and references, centred and scaled to at most length 1; the scale; and the largest
@@ -133,8 +132,8 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]
 
 
 @dataclass
-class _Exact:
-    """Computes distances in float64 where similarities of :func:`_rounded` vectors are too close.
+class _ExactDistances:
+    """Computes distances in float64, where similarities of rounded vectors are too close.
 
     Attributes:
         queries: Raw vectors of a chunk of queries.
@@ -154,7 +153,10 @@ class _Exact:
         return -torch.cdist(x * self.scale, y * self.scale)
 
     def distances(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the squared distances of pairs of queries and references."""
+        """Return the distances of pairs of queries and references, or their squares.
+
+        Both have the same order, and only the order is used.
+        """
         x, y = self.queries.numpy(), self.references.numpy()
         if len(rows) * _DOUBTFUL_SHARE > len(x) * len(y):
             distances: NDArray[np.float64] = -self.similarities(slice(None)).numpy()[rows, columns]
@@ -178,14 +180,14 @@ def _rank(
     width: int,
     scores: Scores,
     exclude: Tensor | None,
-    exact: _Exact | None,
+    exact: _ExactDistances | None,
 ) -> None:
     """Rank references for a tile of queries that have at most ``width`` own references each."""
     if exclude is not None:
         similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
     num_own = task.num_own[tile.classes]
     num_candidates = len(classes) - int(exclude is not None)
-    # At least 1, because all queries of a tile may be without own references.
+    # At least 1, even if all queries of a tile are without own references.
     width = max(1, min(width, num_candidates))
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
@@ -202,6 +204,7 @@ def _rank(
         matches = nearest_by_sorting(similarities, classes, tile.classes, count)
         all_ranks = torch.arange(1, count + 1, device=num_own.device)
         ranks = torch.where(matches, all_ranks, no_match).sort(dim=1).values
+    # The best own reference may be farther than the ``count`` nearest references.
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == no_match) & (num_own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]
@@ -228,16 +231,16 @@ def nearest_by_sorting(
 ) -> Tensor:
     """Return which of the ``count`` most similar references are of the query's class.
 
-    Equally similar ones rank by index; ``topk`` does not define which of them it returns.
+    Equally similar references rank by index, an order that ``topk`` does not guarantee.
 
     Args:
         similarities: Shape (Q, M).
         classes: Classes of the references, shape (M,).
         query_classes: Classes of the queries, shape (Q,).
-        count: Number of references to return.
+        count: Number of references to find.
 
     Returns:
-        Booleans, most similar first, shape (Q, count).
+        Booleans, most similar reference first, shape (Q, count).
     """
     nearest = similarities.sort(dim=1, descending=True, stable=True).indices[:, :count]
     return classes[nearest] == query_classes.unsqueeze(1)
@@ -248,31 +251,32 @@ def nearest_by_numpy(
     classes: Tensor,
     query_classes: Tensor,
     counts: NDArray[np.int64] | int,
-    exact: _Exact | None = None,
+    exact: _ExactDistances | None = None,
 ) -> NDArray[np.bool_]:
     """Return the result of ``nearest_by_sorting``; on a CPU several times as fast as ``topk``.
 
-    Only values at or above the ``count``-th largest of group maxima, a lower bound of the
-    ``count``-th largest value, are sorted.
+    Columns are split into groups. The ``count``-th largest maximum of a group is a lower bound of
+    the ``count``-th largest value, so only values from this bound on are sorted.
 
     Args:
         similarities: Shape (Q, M).
         classes: Classes of the references, shape (M,).
         query_classes: Classes of the queries, shape (Q,).
-        counts: Number of references whose order matters, of each query or of all; the largest is
-            the number to return.
+        counts: Number of references whose order matters, for each query or for all; the largest is
+            the number of columns of the result.
         exact: Computes exact distances where similarities are too close; None: similarities are
             exact.
     """
     slack = similarities.dtype.type(0 if exact is None else exact.slack)
-    rows, size = similarities.shape
+    num_rows, num_columns = similarities.shape
     count = int(np.max(counts))
-    group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
-    groups = size // group
-    maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
+    size = max(1, min(_LARGEST_GROUP, num_columns // (4 * count)))
+    groups = num_columns // size
+    maxima = similarities[:, : size * groups].reshape(num_rows, size, groups).max(axis=1)
     bound = np.partition(maxima, groups - count, axis=1)[:, [groups - count]] - slack
     flat = np.flatnonzero(similarities >= bound)
-    starts = np.arange(rows + 1) * size
+    # Candidates of each row; rows with fewer of them than others are padded at infinite distance.
+    starts = np.arange(num_rows + 1) * num_columns
     first = np.searchsorted(flat, starts)[:, None]
     index = first[:-1] + np.arange(np.diff(first, axis=0).max())
     candidates = flat.take(index, mode="clip")
@@ -281,10 +285,10 @@ def nearest_by_numpy(
     candidates -= starts[:-1, None]
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
-    order += np.arange(rows)[:, None] * order.shape[1]
+    order += np.arange(num_rows)[:, None] * order.shape[1]
     ranked, matches = distances.take(order), is_own.take(order)
     # References farther than the last one that matters by more than ``slack`` do not matter.
-    reach = np.minimum(ranked[:, :-1], ranked[np.arange(rows), counts - 1][:, None]) + slack
+    reach = np.minimum(ranked[:, :-1], ranked[np.arange(num_rows), counts - 1][:, None]) + slack
     close = ranked[:, 1:] <= reach
     # The order of two references matters only if exactly one is of the query's class.
     differ = close & (matches[:, 1:] != matches[:, :-1])
@@ -296,12 +300,14 @@ def nearest_by_numpy(
 
 
 def _mixed_runs(close: NDArray[np.bool_], differ: NDArray[np.bool_]) -> list[NDArray[np.int64]]:
-    """Return row, rank and run number of each reference in a run of close ones of both kinds.
+    """Return row, rank and run of each reference in a run of close references of both kinds.
+
+    The two kinds are references of the query's class and others.
 
     Args:
         close: Whether each reference is close to the next, in order of distance, shape (R, C - 1).
-        differ: Whether they are close and exactly one of the two is of the query's class, same
-            shape.
+        differ: Whether they are close and exactly one of the two is of the query's class, in the
+            same shape.
     """
     rows = np.flatnonzero(differ.any(axis=1))
     run = np.ones((len(rows), close.shape[1] + 1), np.int64)

@@ -16,8 +16,11 @@ from pml_extensions.evaluation._scores import Scores
 class Side:
     """One side of the similarity matrix: queries or references, sorted by class.
 
-    ``vectors`` has shape (N, D); ``offset``, of shape (N,) or None, is added to the similarities;
-    ``classes`` are class indices and ``positions`` the rows in the data, both of shape (N,).
+    Attributes:
+        vectors: Shape (N, D).
+        offset: Added to the similarities, shape (N,); None for no offset.
+        classes: Class indices, shape (N,).
+        positions: Rows in the data, shape (N,).
     """
 
     vectors: Tensor
@@ -42,9 +45,12 @@ class Side:
 class Task:
     """Sizes of the classes, and the ranks that the metrics need.
 
-    For each class, ``num_own`` is R, ``class_sizes`` the number of references and ``start`` the row
-    of the first reference, each of shape (C,). Ranks above ``limit`` (None: R of the query) need
-    not be exact; for the best own reference the limit is ``first_limit`` if that is higher.
+    Attributes:
+        num_own: Number R of own references of a query of each class, shape (C,).
+        class_sizes: Number of references of each class, shape (C,).
+        start: Row of the first reference of each class, shape (C,).
+        limit: Highest rank that must be exact; None means R of the query.
+        first_limit: The same for the best own reference, if it is higher than ``limit``.
     """
 
     num_own: Tensor
@@ -54,17 +60,17 @@ class Task:
     first_limit: int
 
     def limits(self, num_own: Tensor, width: int) -> Tensor:
-        """Return the highest rank that must be exact, shape (Q, width), for queries with R."""
+        """Return the highest rank that must be exact, shape (Q, width), given R of each query."""
         limit = num_own if self.limit is None else torch.full_like(num_own, self.limit)
         limits = limit.unsqueeze(1).repeat(1, width)
         limits[:, 0].clamp_(min=self.first_limit)
         return limits
 
 
-def borders(class_sizes: Tensor, size: int) -> list[slice]:
+def split_by_class(class_sizes: Tensor, size: int) -> list[slice]:
     """Split rows into tiles of at most ``size`` rows that end at the end of a class.
 
-    The classes of a tile have similar sizes, because all its rows are as wide as the largest class.
+    The classes of a tile have similar sizes, because its rows are padded to the largest class.
 
     Args:
         class_sizes: Number of rows of each class, ascending; classes larger than ``size`` are
@@ -88,20 +94,23 @@ def borders(class_sizes: Tensor, size: int) -> list[slice]:
     return tiles
 
 
-def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores: Scores) -> None:
-    """Rank all vectors for each of the first ``ranked`` vectors, which are complete classes.
+def rank_among_themselves(
+    side: Side, task: Task, num_queries: int, size: int, scores: Scores
+) -> None:
+    """Rank all vectors for each of the first ``num_queries`` vectors, which are complete classes.
 
     Each similarity is computed once and used for both of its vectors.
     """
     in_order = task.start.argsort()
-    tiles = borders(task.class_sizes[in_order], size)
-    queries: list[Ranks | None] = []
-    for rows in tiles:
-        queries.append(_ranks_in_tile(side.tile(rows), rows, task) if rows.start < ranked else None)
+    tiles = split_by_class(task.class_sizes[in_order], size)
+    ranks_of_tiles: list[Ranks | None] = [
+        _ranks_in_tile(side.tile(rows), rows, task) if rows.start < num_queries else None
+        for rows in tiles
+    ]
     for i, rows in enumerate(tiles):
         first = side.tile(rows)
         for j in range(i + 1, len(tiles)):
-            above, below = queries[i], queries[j]
+            above, below = ranks_of_tiles[i], ranks_of_tiles[j]
             if (above is None or above.finished) and (below is None or below.finished):
                 continue
             second = side.tile(tiles[j])
@@ -110,10 +119,10 @@ def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, scores
                 above.count(similarities, second.positions)
             if below is not None:
                 below.count(similarities.t(), first.positions)
-        query = queries[i]
-        if query is not None:
-            scores.add(first.positions, query.ranks(), query.num_own)
-            queries[i] = None
+        ranks = ranks_of_tiles[i]
+        if ranks is not None:
+            scores.add(first.positions, ranks.ranks(), ranks.num_own)
+            ranks_of_tiles[i] = None  # frees its memory
 
 
 def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
@@ -138,7 +147,7 @@ def own_columns(
 ) -> tuple[Tensor, Tensor]:
     """Return the columns of each query's class, minus ``start``, and which of them exist.
 
-    ``width`` is the size of the largest of these classes; None: it is computed.
+    ``width`` is the size of the largest of these classes; None computes it.
     """
     class_sizes = task.class_sizes[classes].unsqueeze(1)
     width = int(class_sizes.max()) if width is None else width
@@ -150,7 +159,7 @@ def own_columns(
 def rank_in_gallery(
     queries: Side, gallery: Side, task: Task, size: int, scores: Scores, exclude_self: bool = False
 ) -> None:
-    """Rank the gallery for queries, which are sorted by class like the gallery.
+    """Rank the references in a gallery for queries that are sorted by class like the gallery.
 
     With ``exclude_self``, the reference at the query's own position is left out.
     """

@@ -19,7 +19,7 @@ from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import class_means
 from pml_extensions.evaluation.retrieval_metrics import METRICS, RetrievalMetrics
 
-#: Above this, consecutive integers are not distinct in float32, to which PML converts labels.
+#: PML converts labels to float32, in which consecutive integers above this are not distinct.
 _FLOAT32_INTEGERS = 2**24
 
 
@@ -41,7 +41,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
     Differences from PML:
 
-    - Distances are computed in float64, by PML in float32, so the order of near-ties may differ.
+    - Distances are computed in float64 (PML: float32), so the order of near-ties may differ.
     - All integer labels are distinguished; PML may confuse those above 2^24.
     - ``mean_reciprocal_rank`` can be computed alone, and is averaged in float64.
     - NaN and infinity raise ValueError; PML may return plausible numbers or raise another error.
@@ -153,7 +153,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         return self.label_comparison_fn is pml.EQUALITY
 
     def _is_counted(self, name: str) -> bool:
-        """Return whether a metric has PML's definition, so that counting gives its value."""
+        """Return whether a metric is computed by counting, because it has PML's definition."""
         knn = self.knn_func
         method = getattr(self.original_function_dict[name], "__func__", None)
         return (
@@ -163,7 +163,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
             and self._compares_by_equality
             and type(knn) is FaissKNN
             and knn.index_init_fn is faiss.IndexFlatL2
-            # Otherwise the index may hold other vectors too, or be used afterwards.
+            # Without resets, the index may contain other vectors too, or be used afterwards.
             and knn.reset_before
             and knn.reset_after
         )
@@ -231,7 +231,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
 
 
 def _class_numbers(labels: Tensor, ref_labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both tensors with their labels renumbered from 0, in ascending order."""
+    """Return both label tensors renumbered from 0, in ascending order of labels."""
     if labels is ref_labels:
         indices = _comparable(labels).unique(return_inverse=True)[1]
         return indices, indices

@@ -60,20 +60,20 @@ def hamming_retrieval(
     ks, chunk_size = _checked_ks(ks), checks.positive_integer("chunk_size", chunk_size)
     index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
-    order = _scored_queries(task.relevant)
+    order = _scored_queries(task.num_relevant)
     # Sorted by R, because the largest R of a chunk determines the depth of its search.
-    order = order[task.relevant[order].argsort(stable=True)]
+    order = order[task.num_relevant[order].argsort(stable=True)]
     scores = Scores(
         (*METRICS[:3], *(f"recall_at_{k}" for k in ks)), ks, len(task.codes), order.device
     )
     for rows in order.split(chunk_size):
-        relevant = task.relevant[rows]
-        depth = min(max(int(relevant[-1]), *ks), task.candidates)
+        num_relevant = task.num_relevant[rows]
+        depth = min(max(int(num_relevant[-1]), *ks), task.num_candidates)
         matches = _matches(index, task, rows, depth)
         rank = torch.arange(1, depth + 1, device=rows.device)
         # Sorting puts the ranks of matches first; all others get a rank above every limit.
         ranks = rank.where(matches, torch.iinfo(rank.dtype).max).sort(dim=1).values
-        scores.add(rows, ranks, relevant)
+        scores.add(rows, ranks, num_relevant)
     means = scores.values[:, order].mean(dim=1)
     return dict(zip(scores.names, means.tolist(), strict=True))
 
@@ -89,8 +89,8 @@ def expected_hamming_recall(
 ) -> dict[str, float]:
     r"""Return the expected Recall@K under Hamming distance if ties are ordered at random.
 
-    If b references are nearer to a query than the nearest of its class, and n references have the
-    same distance as that one, m of them of its class, then the recall of the query is
+    If b references are nearer to a query than its nearest hit, a reference of its class, and n
+    references are at the same distance as this hit, m of them hits, then the recall of the query is
 
     .. math:: 1 - \binom{n-m}{s} / \binom{n}{s}, \quad s = \min(\max(K - b, 0), n).
 
@@ -103,7 +103,7 @@ def expected_hamming_recall(
     task = _Task.of(embeddings, labels, reference, reference_labels)
     ks, chunk_size = _checked_ks(ks), checks.positive_integer("chunk_size", chunk_size)
     signs = _signs(task.references)
-    order = _scored_queries(task.relevant)
+    order = _scored_queries(task.num_relevant)
     totals = torch.zeros(len(ks), dtype=torch.float64)
     for rows in order.split(chunk_size):
         # The larger the product of signs, the smaller the Hamming distance.
@@ -120,17 +120,17 @@ def expected_hamming_recall(
 
 
 class _Task(NamedTuple):
-    """Packed codes and labels of queries and references; ``relevant`` is R of each query."""
+    """Packed codes and labels of queries and references; ``num_relevant`` is R of each query."""
 
     codes: Tensor
     labels: Tensor
     references: Tensor
     reference_labels: Tensor
-    relevant: Tensor
+    num_relevant: Tensor
     self_retrieval: bool
 
     @property
-    def candidates(self) -> int:
+    def num_candidates(self) -> int:
         """Number of references that are ranked for a query."""
         return len(self.references) - int(self.self_retrieval)
 
@@ -180,9 +180,9 @@ def _count_relevant(labels: Tensor, reference_labels: Tensor) -> Tensor:
     return torch.where(classes[index] == labels, counts[index], 0)
 
 
-def _scored_queries(relevant: Tensor) -> Tensor:
+def _scored_queries(num_relevant: Tensor) -> Tensor:
     """Return the queries with a reference of their class, or raise ValueError if there is none."""
-    rows = relevant.nonzero().squeeze(1)
+    rows = num_relevant.nonzero().squeeze(1)
     if len(rows) == 0:
         raise ValueError(
             "no query has a reference of its class other than itself, so there is nothing to "
@@ -210,7 +210,7 @@ def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
     nearest = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), count)[1]).to(rows)
     if task.self_retrieval:
         is_self = nearest == rows.unsqueeze(1)
-        # If the query itself is not among them, because of duplicates, the last one is dropped.
+        # If duplicates displaced the query itself, the last reference is dropped instead.
         is_self[~is_self.any(dim=1), -1] = True
         nearest = nearest[~is_self].view(len(rows), depth)
     return task.reference_labels[nearest] == task.labels[rows].unsqueeze(1)
@@ -219,8 +219,8 @@ def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
 def _hit_probability(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tensor:
     """Return the probability of a hit among the first ``k`` references of each query.
 
-    ``nearer`` references come first and are no hits; ``tied`` ones, of which ``hits`` are hits,
-    follow in random order.
+    First come ``nearer`` references without a hit, and then ``tied`` references in random order,
+    of which ``hits`` are hits.
     """
     drawn = (k - nearer).clamp(min=0).minimum(tied)
     misses = (tied - hits - drawn).clamp(min=0)

@@ -6,7 +6,7 @@ slow.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from pml_extensions.functional import directions
 
 #: The mean of both entropies by which mutual information is normalised.
 AverageMethod = Literal["geometric", "arithmetic", "min", "max"]
-AVERAGES = ("geometric", "arithmetic", "min", "max")
+AVERAGES = get_args(AverageMethod)
 
 
 class PairwiseF1(NamedTuple):
@@ -140,8 +140,8 @@ def pairwise_f1(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> Pai
 
     With TP the number of pairs in the same class and the same cluster,
     precision = TP / pairs in the same cluster, recall = TP / pairs in the same class and
-    F1 = 2 TP / (pairs in the same cluster + pairs in the same class), as in GradML. Computed from
-    the sizes of classes and clusters, without a loop over pairs.
+    F1 = 2 TP / (pairs in the same cluster + pairs in the same class), as in GradML. All three are
+    computed from the sizes of classes and clusters, without a loop over pairs.
 
     Args:
         labels: Integer labels, shape (N,).

@@ -1,9 +1,10 @@
 """Image corruptions, to measure the robustness of retrieval.
 
-The nine corruptions of "Realigned Softmax Warping for Deep Metric Learning", Table IV, implemented
-from the documented behaviour of imgaug 0.4.0, with its default parameters. Images are uint8 numpy
-arrays or torch tensors of shape (N, H, W, C); results have the same type, shape and device. All
-computation is done on the CPU with numpy's random numbers, so it is reproducible on every machine.
+These are the nine corruptions of "Realigned Softmax Warping for Deep Metric Learning", Table IV,
+implemented from the documented behaviour of imgaug 0.4.0, with its default parameters. Images are
+uint8 numpy arrays or torch tensors of shape (N, H, W, C); results have the same type, shape and
+device. All computation is done on the CPU with numpy's random numbers, so it is reproducible on
+every machine.
 
 Every image has its own random generator, seeded with the seed and the image's index. So the same
 seed gives the same images, however they are split into batches, if ``first_index`` is the index of
@@ -49,7 +50,7 @@ def gaussian_noise(
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``, sums rounded and clipped to 0..255.
+        Like ``images``, with sums rounded and clipped to 0..255.
 
     Raises:
         ValueError: An argument is out of range.
@@ -69,7 +70,7 @@ def uniform_noise(
 ) -> Images:
     """Add a random number from a uniform distribution to each pixel.
 
-    The paper says "Uniform", but imgaug has no such class; this is its ``AddElementwise``.
+    The paper says "Uniform", but imgaug has no such class; this is imgaug's ``AddElementwise``.
 
     Args:
         images: uint8, shape (N, H, W, C).
@@ -79,7 +80,7 @@ def uniform_noise(
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``, sums rounded and clipped to 0..255.
+        Like ``images``, with sums rounded and clipped to 0..255.
 
     Raises:
         ValueError: An argument is out of range.
@@ -101,11 +102,11 @@ def salt_and_pepper(
     Args:
         images: uint8, shape (N, H, W, C).
         seed: Whole number of at least 0.
-        p: Probability that a pixel is replaced, by 255 times a Beta(0.5, 0.5) number.
+        p: Probability that a pixel is replaced by 255 times a number drawn from Beta(0.5, 0.5).
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``, new values rounded.
+        Like ``images``, with new values rounded.
 
     Raises:
         ValueError: An argument is out of range.
@@ -263,7 +264,7 @@ def hue_saturation(
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``, rounded.
+        Like ``images``, with values rounded.
 
     Raises:
         ValueError: An argument is out of range, or the images do not have three channels.
@@ -298,7 +299,7 @@ def defocus_blur(
         first_index: Index of ``images[0]`` in the data set.
 
     Returns:
-        Like ``images``, rounded. Images are padded by reflection.
+        Like ``images``, with values rounded. Images are padded by reflection.
 
     Raises:
         ValueError: An argument is out of range.
@@ -359,5 +360,5 @@ def _pixels_around(random: Generator, size: int, half: float) -> slice:
     return slice(max(int(np.floor(centre - half)), 0), int(np.floor(centre + half)))
 
 
-def _draw_integer(random: Generator, limits: tuple[int, int]) -> int:
-    return int(random.integers(*limits, endpoint=True))
+def _draw_integer(random: Generator, bounds: tuple[int, int]) -> int:
+    return int(random.integers(*bounds, endpoint=True))

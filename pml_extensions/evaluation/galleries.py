@@ -1,6 +1,6 @@
-"""Galleries: an image of queries and their nearest neighbours, with correct ones marked.
+"""Galleries: images of queries and their nearest neighbours, with the correct neighbours marked.
 
-As in "Classification is a Strong Baseline for Deep Metric Learning" (NormSoftmax), figure 1.
+"Classification is a Strong Baseline for Deep Metric Learning" (NormSoftmax) has one as figure 1.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def nearest_neighbours(
         embeddings: Shape (N, D).
         queries: Indices of the queries in ``embeddings``, shape (Q,).
         k: Number of neighbours.
-        reference: References, shape (M, D). None: ``embeddings``, where a query is excluded from
-            its own neighbours by its index (duplicates of it are not).
+        reference: References, shape (M, D). None: ``embeddings``, without the query itself, but
+            with duplicates of the query.
         normalize: Scale embeddings to unit length first, which ranks by cosine similarity.
 
     Returns:
@@ -68,22 +68,15 @@ def nearest_neighbours(
     available = len(references) - int(reference is None)
     if positive_integer("k", k) > available:
         raise ValueError(f"k={k}, but a query has only {available} references.")
-    excluded = chosen if reference is None else torch.full_like(chosen, -1)
-    return _search(vectors[chosen], excluded, references, k, normalize).cpu().numpy()
-
-
-def _search(
-    queries: Tensor, excluded: Tensor, references: Tensor, k: int, normalize: bool
-) -> Tensor:
-    """Return the k nearest references of each query, without index ``excluded``."""
-    x, y = queries.double(), references.to(queries.device, torch.float64)
+    x, y = vectors[chosen].double(), references.to(vectors.device, torch.float64)
     if normalize:
         x, y = directions(x), directions(y)
-    # Not by a matrix product, which may give different distances for duplicates.
+    # A matrix product may give different distances for duplicates.
     distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-    is_excluded = torch.arange(len(y), device=excluded.device) == excluded.unsqueeze(1)
+    if reference is None:
+        distances.scatter_(1, chosen.unsqueeze(1), torch.inf)
     # A stable sort keeps equal distances in order of index.
-    return distances.masked_fill(is_excluded, torch.inf).argsort(dim=1, stable=True)[:, :k]
+    return distances.argsort(dim=1, stable=True)[:, :k].cpu().numpy()
 
 
 def retrieval_gallery(
@@ -96,8 +89,8 @@ def retrieval_gallery(
 ) -> NDArray[np.uint8]:
     """Draw a row for each query: the query, a gap, and its neighbours, nearest first.
 
-    Neighbours of the query's class have solid green frames, others dashed red ones, and queries
-    grey ones.
+    Frames are grey for queries, solid green for neighbours of the query's class, and dashed red for
+    other neighbours.
 
     Args:
         images: uint8, RGB or grey, shape (N, H, W, 3) or (N, H, W, 1).
@@ -147,16 +140,16 @@ def _grid(
     is_correct: list[list[bool]],
 ) -> NDArray[np.uint8]:
     """Arrange pictures of equal shape (H, W, 3) in rows of framed cells on white."""
-    line = max(2, round(min(queries[0].shape[:2]) / 32))
+    line_width = max(2, round(min(queries[0].shape[:2]) / 32))
     cells = [
-        [_framed(query, QUERY, line, dashed=False)]
+        [_framed(query, QUERY, line_width, dashed=False)]
         + [
-            _framed(picture, RIGHT if correct else WRONG, line, dashed=not correct)
+            _framed(picture, RIGHT if correct else WRONG, line_width, dashed=not correct)
             for picture, correct in zip(pictures, flags, strict=True)
         ]
         for query, pictures, flags in zip(queries, neighbours, is_correct, strict=True)
     ]
-    (height, width, _), gap = cells[0][0].shape, 3 * line
+    (height, width, _), gap = cells[0][0].shape, 3 * line_width
     # The first gap after a query is twice as wide.
     shape = (len(cells) * (height + gap) + gap, len(cells[0]) * (width + gap) + 2 * gap, 3)
     grid = np.full(shape, 255, np.uint8)
@@ -168,24 +161,24 @@ def _grid(
 
 
 def _framed(
-    picture: NDArray[np.uint8], colour: tuple[int, int, int], line: int, dashed: bool
+    picture: NDArray[np.uint8], colour: tuple[int, int, int], line_width: int, dashed: bool
 ) -> NDArray[np.uint8]:
-    """Return the picture with a white margin and a frame, shape (H + 4 line, W + 4 line, 3)."""
-    height, width = picture.shape[0] + 4 * line, picture.shape[1] + 4 * line
-    drawn = _dashes(height, line, dashed)[:, None], _dashes(width, line, dashed)
+    """Return the picture with a white margin and a frame, 4 line widths larger."""
+    height, width = picture.shape[0] + 4 * line_width, picture.shape[1] + 4 * line_width
     framed = np.full((height, width, 3), 255, np.uint8)
     mask = np.zeros((height, width), bool)
-    mask[:line] = mask[-line:] = drawn[1]
-    mask[:, :line] |= drawn[0]
-    mask[:, -line:] |= drawn[0]
+    mask[:line_width] = mask[-line_width:] = _dashes(width, line_width, dashed)
+    dashes = _dashes(height, line_width, dashed)[:, None]
+    mask[:, :line_width] |= dashes
+    mask[:, -line_width:] |= dashes
     framed[mask] = colour
-    framed[2 * line : -2 * line, 2 * line : -2 * line] = picture
+    framed[2 * line_width : -2 * line_width, 2 * line_width : -2 * line_width] = picture
     return framed
 
 
-def _dashes(length: int, line: int, dashed: bool) -> NDArray[np.bool_]:
-    """Return which pixels of a side of a frame are drawn: dashes, with one at each end."""
-    count = 2 * max(1, round(length / (8 * line))) + 1 if dashed else 1
+def _dashes(length: int, line_width: int, dashed: bool) -> NDArray[np.bool_]:
+    """Return which pixels of a side of a frame are drawn; there is a dash at each end."""
+    count = 2 * max(1, round(length / (8 * line_width))) + 1 if dashed else 1
     return np.arange(length) * count // length % 2 == 0
 
 

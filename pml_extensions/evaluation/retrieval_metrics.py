@@ -17,7 +17,7 @@ from pml_extensions.evaluation._scores import Scores, class_means
 from pml_extensions.functional import without_autocast, without_tf32
 
 Average = Literal["queries", "classes"]
-#: The names of the metrics; those of ``recall_at_K`` follow from the argument ``recall_at``.
+#: Names of the metrics except ``recall_at_K``, which the argument ``recall_at`` names.
 METRICS = (
     "precision_at_1",
     "r_precision",
@@ -40,7 +40,7 @@ class RetrievalResult(dict[str, float]):
 
 
 class RetrievalMetrics:
-    """Ranks references by similarity to each query and scores those of the query's class.
+    """Ranks references by similarity to each query, and scores the ranks of the query's class.
 
     R is the number of references of the query's class, without the query itself, and ``rank_k``
     the rank of the k-th best of them:
@@ -52,19 +52,20 @@ class RetrievalMetrics:
     - ``mean_reciprocal_rank``: 1 / rank_1
     - ``recall_at_K``: 1 if rank_1 is at most K
 
-    averaged over queries, or within each class and then over classes. The first three are those of
-    "A Metric Learning Reality Check", section 2.3.
+    averaged over queries, or within each class and then over classes. The first three are from "A
+    Metric Learning Reality Check", section 2.3.
 
     In self-retrieval a query is excluded from its own neighbours by its index, so duplicates of it
     still count. Queries without a reference of their class have no metrics, but are still
-    references for others; the result has their number. Equally similar references rank by index.
+    references for others; the result has the number of such queries. Equally similar references
+    rank by index.
 
     Similarities are computed in tiles (in self-retrieval once for both directions), and ranks by
     counting the references that are more similar than those of the query's class: memory grows with
     ``chunk_size`` squared and the size of the data, never with queries x references. If there are
     few references or very large classes, references are sorted instead, for at most ``chunk_size``
     queries at a time; in self-retrieval, at most 64 MiB of similarities (128 in float64) are kept
-    to be used for their other direction, too. On a GPU the number of queries ranked at a time is
+    to be used in the other direction, too. On a GPU the number of queries ranked at a time is
     chosen to fill a quarter of the free memory, and reduced if memory runs out.
 
     Args:
@@ -157,7 +158,7 @@ class RetrievalMetrics:
             An array of shape (N,) for each metric.
         """
         x, refs = self._vectors(embeddings, reference)
-        ((_, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
+        ((_, values),) = self._by_level(x, labels, refs, reference_labels, one_level=True)
         return values
 
     def per_class(
@@ -175,13 +176,16 @@ class RetrievalMetrics:
             The labels of these classes, ascending, and an array of the same length for each metric.
         """
         x, refs = self._vectors(embeddings, reference)
-        ((query_labels, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
+        ((query_labels, values),) = self._by_level(
+            x, labels, refs, reference_labels, one_level=True
+        )
         is_query = ~np.isnan(next(iter(values.values())))
         return class_means(values, query_labels.cpu().numpy()[is_query], is_query)
 
     def _vectors(
         self, embeddings: Tensor | ArrayLike, reference: Tensor | ArrayLike | None
     ) -> tuple[Tensor, Tensor | None]:
+        """Check embeddings and references, and return them in one dtype on one device."""
         # On a GPU finiteness is checked together with the result, to avoid a synchronisation.
         x = _inputs.matrix(embeddings, "embeddings", finite_on_gpu=False)
         if reference is None:
@@ -202,13 +206,13 @@ class RetrievalMetrics:
         labels: Tensor | ArrayLike,
         refs: Tensor | None,
         reference_labels: Tensor | ArrayLike | None,
-        most_levels: int | None = None,
+        one_level: bool = False,
     ) -> list[tuple[Tensor, dict[str, NDArray[np.float64]]]]:
-        """Return, for each level of labels, the labels of the queries and their metrics."""
+        """Return the labels and the metrics of the queries, for each level of labels."""
         if (refs is None) != (reference_labels is None):
             raise ValueError("reference and reference_labels must be given together.")
         levels = _levels(labels)
-        if most_levels is not None and len(levels) > most_levels:
+        if one_level and len(levels) > 1:
             raise ValueError(
                 f"labels must have shape ({len(x)},) here, but have {len(levels)} levels; "
                 "pass one of them."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -58,7 +57,7 @@ def class_separability(
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
     _, class_of, sizes = y.unique(return_inverse=True, return_counts=True)
     sums = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
-    # Relative to one sample, so that a common offset costs no precision and equal rows give 0.
+    # Sums are relative to one sample, so a common offset costs no precision and equal rows give 0.
     origin = _float64(x[:1], normalize)
     for rows in _chunks(x):
         sums.index_add_(0, class_of[rows], _float64(x[rows], normalize) - origin)
@@ -67,11 +66,10 @@ def class_separability(
     for rows in _chunks(x):
         within += (_float64(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()
     between = (sizes * (means - centre).square().sum(dim=1)).sum()
-    trace_between, trace_within = float(between) / len(x), float(within) / len(x)
-    if trace_within > 0:
-        return ClassSeparability(trace_between, trace_within, trace_between / trace_within)
-    ratio = math.inf if trace_between > 0 else math.nan
-    return ClassSeparability(trace_between, trace_within, ratio)
+    traces = torch.stack((between, within)) / len(x)
+    trace_between, trace_within = traces.tolist()
+    # A ratio of tensors, because a division of Python floats by 0 raises an error.
+    return ClassSeparability(trace_between, trace_within, float(traces[0] / traces[1]))
 
 
 @torch.no_grad()
@@ -85,7 +83,7 @@ def average_distance_to_proxy(
 
     ("Realigned Softmax Warping", Eq. 9), where :math:`P_c` are the embeddings of class c and
     :math:`p_c` is its proxy. The paper uses training images without augmentation, in eval mode.
-    Computed in float64.
+    The computation is in float64.
 
     Args:
         embeddings: Shape (N, D), as the loss gets them.

@@ -16,12 +16,19 @@ from pml_extensions.functional import directions
 
 #: How pairs are compared: as in the insightface package, or as in Realigned Softmax Warping.
 Convention = Literal["insightface", "paper004"]
-# Squared distances of unit vectors are at most 4.
+#: Candidate thresholds of each convention. Squared distances of unit vectors are at most 4.
 THRESHOLDS = {"insightface": np.arange(0, 4, 0.01), "paper004": np.arange(0, 100, 0.01)}
 
 
 class Verification(NamedTuple):
-    """Result of :func:`pair_verification`: mean and population standard deviation over folds."""
+    """Result of :func:`pair_verification`.
+
+    Attributes:
+        accuracy: Mean over folds.
+        std: Population standard deviation over folds.
+        fold_accuracies: Accuracy of each fold.
+        fold_thresholds: Threshold of each fold.
+    """
 
     accuracy: float
     std: float
@@ -126,7 +133,7 @@ def verification_accuracy(
     folds = checks.positive_integer("folds", folds)
     if not 2 <= folds <= len(d):
         raise ValueError(f"folds must be 2 to {len(d)}, the number of pairs, but got {folds=}.")
-    # A pair is predicted to be the same from the first threshold above its distance on.
+    # A pair is predicted to be the same by the first threshold above its distance and all larger.
     first = np.searchsorted(limits, d, side="right")
     parts = np.array_split(np.arange(len(d)), folds)
     gains = np.stack([_gains(first[rows], is_same[rows], len(limits)) for rows in parts])
@@ -144,7 +151,10 @@ def verification_accuracy(
 def _gains(
     first: NDArray[np.int64], is_same: NDArray[np.bool_], num_thresholds: int
 ) -> NDArray[np.int64]:
-    """Return how many more pairs each threshold gets right than predicting "different" for all."""
+    """Return how many more pairs each threshold gets right than predicting "different" for all.
+
+    ``first`` is the index of the smallest threshold that predicts "same" for each pair.
+    """
     gains = np.zeros(num_thresholds + 1, dtype=np.int64)
     np.add.at(gains, first, np.where(is_same, 1, -1))
     return gains[:num_thresholds].cumsum()
@@ -157,7 +167,7 @@ def _check_convention(convention: str) -> None:
 def _two_matrices(
     a: Tensor | ArrayLike, b: Tensor | ArrayLike, a_name: str, b_name: str
 ) -> tuple[Tensor, Tensor]:
-    """Check both arguments, and return them as matrices on the same device, at least float32."""
+    """Return both arguments as float32 or float64 matrices of one shape on one device."""
     x = at_least_float32(_inputs.matrix(a, a_name))
     y = at_least_float32(_inputs.matrix(b, b_name))
     if x.shape != y.shape:
@@ -175,10 +185,12 @@ def _vector(values: Tensor | ArrayLike, name: str) -> NDArray[np.float64]:
     return _inputs.matrix(x.unsqueeze(1), name).squeeze(1).double().cpu().numpy()
 
 
-def _checked_same(same: Tensor | ArrayLike, pairs: int) -> NDArray[np.bool_]:
+def _checked_same(same: Tensor | ArrayLike, num_pairs: int) -> NDArray[np.bool_]:
     values = _inputs.integers(same, "same").cpu().numpy()
-    if len(values) != pairs:
-        raise ValueError(f"same must have shape ({pairs},), one a pair, but got {values.shape}.")
+    if len(values) != num_pairs:
+        raise ValueError(
+            f"same must have shape ({num_pairs},), one a pair, but got {values.shape}."
+        )
     unique = set(np.unique(values).tolist())
     if not unique <= {0, 1}:
         raise ValueError(f"same must be booleans or 0 and 1, but holds {min(unique - {0, 1})}.")

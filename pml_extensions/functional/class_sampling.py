@@ -11,7 +11,7 @@ _INT64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
 def presence(labels: Tensor, num_classes: int) -> Tensor:
-    """Return 1 for each class that occurs in ``labels``, else 0: uint8, shape (num_classes,)."""
+    """Return a uint8 mask of the classes that occur in ``labels``, shape (num_classes,)."""
     present = torch.zeros(num_classes, dtype=torch.uint8, device=labels.device)
     return present.index_fill_(0, labels, 1)
 

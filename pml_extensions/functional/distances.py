@@ -13,8 +13,8 @@ def directions(x: Tensor) -> Tensor:
     """Scale the rows of ``x`` to unit length, however short or long they are, without gradient.
 
     :func:`unit_vectors`, which has a stable gradient, treats rows shorter than 1e-6 as zero, and
-    squares above 1e19 overflow in float32. Here rows are first scaled by powers of two; for all
-    other rows the result is bit-identical to that of :func:`unit_vectors`.
+    the squares of values above 1e19 overflow in float32. Here rows are first scaled by powers of
+    two; for all other rows the result is bit-identical to that of :func:`unit_vectors`.
 
     Args:
         x: Vectors, shape (..., D), float32 or float64; finite.

@@ -32,8 +32,9 @@ def allow_tf32(device: torch.device, allowed: bool) -> Iterator[None]:
         yield
 
 
-#: Each switch: the object that holds it, and the name of its attribute.
+#: Object and name of the attribute of each switch.
 _Switches = Sequence[tuple[Any, str]]
+#: Name of the attribute -> whether TF32 is allowed -> value.
 _VALUES: dict[str, dict[bool, Any]] = {
     "allow_tf32": {False: False, True: True},
     "fp32_precision": {False: "ieee", True: "tf32"},
@@ -48,7 +49,7 @@ def _matmul_switches() -> _Switches:
 
 
 def _cudnn_switches() -> _Switches:
-    """Return the switches of cuDNN: the old and the new ones, as far as they can be used."""
+    """Return the switches of cuDNN, old and new, that the installed torch can use."""
     cudnn: Any = torch.backends.cudnn
     old = [(cudnn, "allow_tf32")]
     if not hasattr(cudnn, "conv"):
@@ -63,11 +64,11 @@ def _cudnn_switches() -> _Switches:
 
 
 @contextmanager
-def _set_temporarily(switches: _Switches, on: bool) -> Iterator[None]:
-    """Turn all switches on or off within this context, and restore them afterwards."""
+def _set_temporarily(switches: _Switches, allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 by all switches within this context, and restore them afterwards."""
     before = [getattr(owner, name) for owner, name in switches]
     for owner, name in switches:
-        setattr(owner, name, _VALUES[name][on])
+        setattr(owner, name, _VALUES[name][allowed])
     try:
         yield
     finally:

@@ -54,7 +54,7 @@ def warp_own_distance(
 
 
 class _DifferentiableOnce(Fused):
-    """Identity without second derivatives: its error says more than ``once_differentiable``'s."""
+    """Identity that refuses second derivatives; ``once_differentiable`` has a vaguer error."""
 
     @staticmethod
     def forward(x: Tensor) -> tuple[Tensor]:
@@ -77,7 +77,9 @@ class _Refusal(_DifferentiableOnce):
 
 
 class Power:
-    """t^exponent, with zero gradient at t = 0 (the slope is infinite there for exponents below 1).
+    """The power t^exponent of a distance t, with zero gradient at t = 0.
+
+    For exponents below 1 the slope at 0 is infinite.
 
     Args:
         exponent: The paper's Table III uses 1 (the plain softmax), 2, 1/2 and 3/2.
@@ -98,7 +100,7 @@ class Power:
 
 
 class Scaled:
-    """c t; Table III warps the own distance with c = 0.97, 0.5, 1.1 and 2.
+    """The multiple c t of a distance t; Table III warps the own distance by c = 0.97, 0.5, 1.1, 2.
 
     If c is below 1 and only the own distance is scaled, distances grow without bound.
 

@@ -18,9 +18,9 @@ from .._shared.softmax import Logits, Part, Softmax, Sums, logit_gradient, plain
 class ChunkedSoftmax(Softmax):
     """Computes a softmax in chunks of classes: same values and gradients, less memory.
 
-    The backward pass recomputes the logits of each chunk, which costs one more matrix product; its
-    memory is N x chunk_size plus one gradient of the class-wise parameters. Second derivatives
-    need the matrix of all logits.
+    The backward pass recomputes the logits of each chunk, which costs one more matrix product, and
+    needs memory for N x chunk_size logits and one gradient of the class-wise parameters. Second
+    derivatives need the matrix of all logits.
 
     Args:
         chunk_size: Number of classes in a chunk.
@@ -66,33 +66,39 @@ class _ChunkedSums(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, logits: Logits, size: int, labels: Tensor, x: Tensor, *rows: Tensor
+        ctx: Any,
+        compute_logits: Logits,
+        chunk_size: int,
+        labels: Tensor,
+        x: Tensor,
+        *parameters: Tensor,
     ) -> tuple[Tensor, ...]:
-        sums = reduce(
-            _merge_parts,
-            (Part.of(logits(x, *chunk), labels, start) for start, chunk in _chunks(rows, size)),
+        parts = (
+            Part.of(compute_logits(x, *chunk), labels, start)
+            for start, chunk in _chunks(parameters, chunk_size)
         )
-        ctx.save_for_backward(labels, sums.top, sums.log_sum, x, *rows)
-        ctx.logits, ctx.size = logits, size
+        sums = reduce(_merge_parts, parts)
+        ctx.save_for_backward(labels, sums.top, sums.log_sum, x, *parameters)
+        ctx.compute_logits, ctx.chunk_size = compute_logits, chunk_size
         ctx.set_materialize_grads(False)
-        label_rows = [row.index_select(0, labels) for row in rows]
+        label_rows = [parameter.index_select(0, labels) for parameter in parameters]
         return sums.own, sums.top + sums.log_sum, sums.total, *label_rows
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        labels, top, log_sum, x, *rows = ctx.saved_tensors
+        labels, top, log_sum, x, *parameters = ctx.saved_tensors
         needs_grad = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
             # create_graph=True: recompute the outputs in one piece, differentiably.
-            def recompute_forward(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-                label_rows = (row.index_select(0, labels) for row in rows)
-                return *plain_sums(ctx.logits(x, *rows), labels), *label_rows
+            def recompute_forward(x: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+                label_rows = (parameter.index_select(0, labels) for parameter in parameters)
+                return *plain_sums(ctx.compute_logits(x, *parameters), labels), *label_rows
 
-            return None, None, None, *gradients(recompute_forward, (x, *rows), grads)
+            return None, None, None, *gradients(recompute_forward, (x, *parameters), grads)
         grad_x = torch.zeros_like(x) if needs_grad[0] else None
-        grad_rows = [
-            torch.empty_like(row) if needed else None
-            for row, needed in zip(rows, needs_grad[1:], strict=True)
+        parameter_grads = [
+            torch.empty_like(parameter) if needed else None
+            for parameter, needed in zip(parameters, needs_grad[1:], strict=True)
         ]
 
         def add_gradients(start: int, chunk: Sequence[Tensor]) -> None:
@@ -102,50 +108,54 @@ class _ChunkedSums(torch.autograd.Function):
                 for tensor, needed in zip((x, *chunk), needs_grad, strict=True)
             ]
             with torch.enable_grad(), without_autocast(x):
-                z = ctx.logits(*leaves)
+                z = ctx.compute_logits(*leaves)
             grad_z = logit_gradient(z.detach(), labels, top, log_sum, grads[:3], start)
             inputs = [leaf for leaf in leaves if leaf.requires_grad]
-            # Logits without gradient, such as those of a detached warp, have zero gradients.
-            grads_of_chunk = iter(
+            # Gradients are zero if no logit depends on the leaves, as with a detached warp.
+            chunk_grads = iter(
                 torch.autograd.grad(z, inputs, grad_z)
                 if z.requires_grad
                 else map(torch.zeros_like, inputs)
             )
             if grad_x is not None:
-                grad_x.add_(next(grads_of_chunk))
-            for out in grad_rows:
-                if out is not None:
-                    out[start : start + ctx.size] = next(grads_of_chunk)
+                grad_x.add_(next(chunk_grads))
+            for grad in parameter_grads:
+                if grad is not None:
+                    grad[start : start + ctx.chunk_size] = next(chunk_grads)
 
-        for start, chunk in _chunks(rows, ctx.size):
+        for start, chunk in _chunks(parameters, ctx.chunk_size):
             add_gradients(start, chunk)
-        for out, grad_label_rows in zip(grad_rows, grads[3:], strict=True):
-            if out is not None and grad_label_rows is not None:
-                out.index_add_(0, labels, grad_label_rows)
-        return None, None, None, grad_x, *grad_rows
+        for grad, label_rows_grad in zip(parameter_grads, grads[3:], strict=True):
+            if grad is not None and label_rows_grad is not None:
+                grad.index_add_(0, labels, label_rows_grad)
+        return None, None, None, grad_x, *parameter_grads
 
 
 def _traceable_sums(
-    logits: Logits, size: int, labels: Tensor, x: Tensor, rows: Sequence[Tensor]
+    compute_logits: Logits,
+    chunk_size: int,
+    labels: Tensor,
+    x: Tensor,
+    parameters: Sequence[Tensor],
 ) -> Sums:
     """Return the sums for torch.compile, which cannot trace ``_ChunkedSums.backward``."""
 
     def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return plain_sums(logits(x, *chunk), labels, start)
+        return plain_sums(compute_logits(x, *chunk), labels, start)
 
-    # Dynamo fails if a number that changes between calls is first seen within a checkpoint, so it
-    # sees those of ``logits`` here.
-    logits(x[:1], *(row[:1] for row in rows))
+    # This call shows Dynamo the numbers in ``compute_logits``: it fails if a number that changes
+    # between calls is first seen within a checkpoint.
+    compute_logits(x[:1], *(parameter[:1] for parameter in parameters))
     parts = [
         checkpoint(part, start, *chunk, use_reentrant=False, preserve_rng_state=False)
-        for start, chunk in _chunks(rows, size)
+        for start, chunk in _chunks(parameters, chunk_size)
     ]
     own, others, total = (torch.stack(values) for values in zip(*parts, strict=True))
-    label_rows = tuple(row.index_select(0, labels) for row in rows)
+    label_rows = tuple(parameter.index_select(0, labels) for parameter in parameters)
     return Sums(own.sum(dim=0), others.logsumexp(dim=0), total.sum(dim=0), label_rows)
 
 
-def _chunks(rows: Sequence[Tensor], size: int) -> Iterator[tuple[int, list[Tensor]]]:
-    """Yield each chunk: its first class, and its rows of each class-wise parameter."""
-    for start in range(0, len(rows[0]), size):
-        yield start, [row[start : start + size] for row in rows]
+def _chunks(parameters: Sequence[Tensor], size: int) -> Iterator[tuple[int, list[Tensor]]]:
+    """Yield the first class of each chunk, and the chunk's rows of each class-wise parameter."""
+    for start in range(0, len(parameters[0]), size):
+        yield start, [parameter[start : start + size] for parameter in parameters]

@@ -19,7 +19,7 @@ RatioOf = Literal["all", "negatives"]
 
 
 class ClassSampler(torch.nn.Module):
-    """Samples the classes of a training step: the classes of the batch and random other ones.
+    """Samples the classes of a training step: the classes of the batch and random others.
 
     "Classification is a Strong Baseline for Deep Metric Learning", section 4.3. Every call draws
     new classes. The seed (torch's at construction) and the number of the draw are buffers, so a
@@ -37,7 +37,7 @@ class ClassSampler(torch.nn.Module):
 
     Args:
         ratio: Fraction of the C classes to keep; 1 keeps all.
-        ratio_of: ``"all"`` keeps ceil(ratio C) classes in total, but always those of the batch;
+        ratio_of: ``"all"`` keeps ceil(ratio C) classes, but never fewer than the batch has;
             ``"negatives"`` keeps the P classes of the batch and ceil(ratio (C - P)) others.
         sparse_gradients: Whether class-wise parameters get sparse gradients of the kept rows, for
             SGD without weight decay, SparseAdam or Adagrad; needs a ratio below 1.
@@ -67,7 +67,8 @@ class ClassSampler(torch.nn.Module):
         # No random number is drawn, so a loss has the same initial weights without a sampler.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
-        # Recent calls, for recomputation: at least as many as a backward pass may recompute.
+        # Labels, draw number and last recomputing backward pass of recent calls; at least as many
+        # calls as a backward pass may recompute.
         self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
@@ -106,23 +107,23 @@ class ClassSampler(torch.nn.Module):
             Distinct classes in ascending order, int64, shape (K,).
         """
         present = presence(labels, num_classes)
-        state = torch.stack((self.seed, self._draw_number(labels))).to(labels.device)
+        seed_and_draw = torch.stack((self.seed, self._draw_number(labels))).to(labels.device)
         ranks = world_size()
         if ranks > 1:
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
-            torch.distributed.all_reduce(state, torch.distributed.ReduceOp.MAX)
-        kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
-        return sample_classes(present, kept, *state.unbind())
+            torch.distributed.all_reduce(seed_and_draw, torch.distributed.ReduceOp.MAX)
+        num_kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
+        return sample_classes(present, num_kept, *seed_and_draw.unbind())
 
     def _draw_number(self, labels: Tensor) -> Tensor:
-        """Return the number of this draw; a recomputed call gets the number of the first call."""
+        """Return the number of this draw; a recomputed call gets the original number."""
         if not is_recomputing():
             self.draw += 1
             if not torch.compiler.is_compiling():
                 self._recent.append([labels, self.draw.clone(), None])
             return self.draw
         # A recomputed call gets the same label tensor (int64 labels are not copied). If several
-        # calls shared that tensor, a backward pass recomputes the last one first.
+        # calls shared that tensor, a backward pass recomputes the last call first.
         task = torch._C._current_graph_task_id()
         for call in reversed(self._recent):
             call_labels, draw, last_task = call
@@ -148,11 +149,11 @@ class ClassSampler(torch.nn.Module):
         torch._assert_async(present.sum() == expected, f"not {expected} classes in this step")
         return expected
 
-    def _with_negatives(self, present: int, num_classes: int) -> int:
+    def _with_negatives(self, num_present: int, num_classes: int) -> int:
         """Return the number of classes in the batch plus the number of sampled others."""
-        return present + self._kept_share(num_classes - present)
+        return num_present + self._kept_share(num_classes - num_present)
 
-    def _kept_share(self, classes: int) -> int:
-        """Return ceil(ratio x classes)."""
+    def _kept_share(self, num_classes: int) -> int:
+        """Return ceil(ratio x num_classes)."""
         numerator, denominator = self._exact_ratio
-        return -(-numerator * classes // denominator)
+        return -(-numerator * num_classes // denominator)

@@ -71,7 +71,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}_extra_state" not in state_dict:
-            missing_keys = args[2]  # an error unless strict=False
+            missing_keys = args[2]  # entries raise an error unless strict=False
             missing_keys.append(
                 "the checkpoint does not store the position in the queue of CrossBatchMemory (it "
                 "was saved by PML's class or by an older version); load it with strict=False, and "

@@ -59,7 +59,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     Without quadruples or pairs the loss is 0. Everything is computed in float32 at least;
     coincident points have gradient 0. On an accelerator, disjoint quadruples with the default
     reducer and mined pairs need no synchronisation; all other calls synchronise once for the number
-    of entries (twice for all pairs with ``ref_emb``). For these, ``torch.compile`` with
+    of entries (twice for all pairs with ``ref_emb``). For those calls, ``torch.compile`` with
     ``fullgraph=True`` needs ``torch._dynamo.config.capture_dynamic_output_shape_ops`` (and for
     ``"all"`` a torch newer than 2.5); otherwise the graph breaks there.
 
@@ -169,13 +169,14 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
 
     def _quadruple_losses(self, x: Tensor, labels: Tensor) -> LossDict:
+        """Return PML's loss dictionary over quadruples of the batch."""
         self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
-        terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
-        pos, neg, first = terms(x, labels)
+        compute_terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
+        pos, neg, first = compute_terms(x, labels)
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
-            _ = self.num_unused_samples  # read for its warning; needs no synchronisation here
+            _ = self.num_unused_samples  # reading it may warn; needs no synchronisation on a CPU
         return {
             "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},
             "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},
@@ -191,6 +192,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             factor = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
             self.num_unused_samples = len(x) - 4 * count
         else:
+            # The factor is False if there is no quadruple, and then the loss is 0.
             index, factor = disjoint_quadruples(labels)
             self.num_unused_samples = len(x) - 4 * len(index) * factor
         x1, x2, y1, y2 = x.index_select(0, index.flatten()).unflatten(0, (-1, 4)).unbind(dim=1)
@@ -226,6 +228,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         indices_tuple: IndicesTuple,
         ref_labels: Tensor | None,
     ) -> LossDict:
+        """Return PML's loss dictionary over given pairs, or over all pairs."""
         pos_exist: Tensor | bool = True
         neg_exist: Tensor | bool = True
         if indices_tuple is None:
@@ -252,6 +255,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return {"losses": losses, "indices": indices, "reduction_type": reduction_type}
 
     def _weights(self) -> tuple[float, ...]:
+        """Return the weights of the six distances in a quadruple."""
         return self.term_weights or (1.0, 1.0, self.w, self.w, self.w, self.w)
 
     def _sub_loss_names(self) -> list[str]:
@@ -261,7 +265,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 def _checked_term_weights(
     term_weights: Sequence[float] | None, w: float
 ) -> tuple[float, ...] | None:
-    """Check ``term_weights`` and return them as floats."""
+    """Check ``term_weights`` and return them as floats, or None if they are None."""
     if term_weights is None:
         return None
     if w != 1:

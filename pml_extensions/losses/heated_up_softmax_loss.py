@@ -87,8 +87,8 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
     def get_default_weight_init_func(self) -> c_f.TorchInitWrapper:
         """Return an initialisation with rows of about unit length.
 
-        The loss depends only on the direction of a proxy, but its gradient is divided by the
-        length.
+        The loss depends only on the direction of a proxy, but the gradient of a proxy is divided by
+        its length.
         """
         return c_f.TorchInitWrapper(_unit_length_normal)
 
@@ -99,7 +99,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
             alpha: New value, below the current one.
 
         Raises:
-            ValueError: It is not below the current one; ``set_phase`` accepts any value.
+            ValueError: The new value is not below the current one; ``set_phase`` accepts any value.
         """
         if not positive("alpha", alpha) < self.alpha:
             raise ValueError(

@@ -29,8 +29,8 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     are the classes of the batch: :math:`H_{ij}` is 1 where j is the class of i and
     :math:`e^{-\alpha d^2(x_i, j)}` elsewhere, and each layer multiplies by
     :math:`G = D_v^{-1/2} H D_e^{-1} H^T D_v^{-1/2}`. "Hypergraph-Induced Semantic Tuplet Loss for
-    Deep Metric Learning" (CVPR 2022). As in the authors' code, means and embeddings have unit
-    length in d, while the network gets the embeddings without normalisation.
+    Deep Metric Learning" (CVPR 2022). As in the authors' code, means and embeddings are
+    scaled to unit length in d, while the network gets the embeddings without normalisation.
 
     Both terms are sub-losses with one entry per sample, ``distribution_loss`` and
     ``hypergraph_loss`` (multiplied by lambda). ``proxies`` are the means. The authors train three
@@ -48,8 +48,8 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         hypergraph_weight: lambda, weight of the second term; can change by phase.
         hidden_size: Width of the hidden layer of the network.
         **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
-            ``reducer``, ``weight_init_func`` (for means and log-variances; default: Kaiming normal
-            with fan-out, as the authors), ...
+            ``reducer``, ``weight_init_func`` (for means and log-variances; default: the authors',
+            Kaiming normal with fan-out), ...
 
     Raises:
         ValueError: An argument is out of range.
@@ -90,7 +90,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
 
     def hypergraph_parameters(self) -> list[torch.nn.Parameter]:
         """Return the parameters of the hypergraph network, for a separate learning rate."""
-        return [p for m in (self.embed, self.norm, self.classify) for p in m.parameters()]
+        return [p for layer in (self.embed, self.norm, self.classify) for p in layer.parameters()]
 
     def class_parameters(self) -> tuple[Tensor, ...]:
         """Return means and log-variances of the classes."""
@@ -127,7 +127,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         return (scaled * (edge_weight / edge_degree)) @ scaled.t()
 
     def _network(self, embeddings: Tensor, propagation: Tensor) -> Tensor:
-        """Return the inputs of the last layer, and one more column that multiplies its bias."""
+        """Return the inputs of the last layer, with one more column that multiplies its bias."""
         hidden = propagation @ F.linear(
             embeddings, self.embed.weight.to(embeddings), self.embed.bias.to(embeddings)
         )

@@ -23,8 +23,8 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         {\sum_{j} e^{-|s \hat x_i - s \hat p_j|^2}}
 
     "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis" (ECCV 2020),
-    Eq. 6 with temperature 1 / s^2. It equals a softmax over cosines times 2 s^2, which is how it is
-    computed (``get_logits`` returns these). It also equals PML's
+    Eq. 6 with temperature 1 / s^2. It equals a softmax over cosines times 2 s^2, and these logits
+    are computed here (see ``get_logits``). It also equals PML's
     ``ProxyNCALoss(softmax_scale=s**2)``, except that PML drops samples whose probability
     underflows.
 
@@ -34,7 +34,7 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         scale: s, the length of scaled embeddings and proxies; can change by phase. The paper's
             temperature 1/9 is s = 3.
         **kwargs: Arguments of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's
-            ``reducer``, ``weight_init_func`` (default: normal, std 1/8, as the authors), ...
+            ``reducer``, ``weight_init_func`` (default: the authors', normal, std 1/8), ...
 
     Raises:
         ValueError: An argument is out of range.

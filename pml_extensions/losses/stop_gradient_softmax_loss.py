@@ -151,7 +151,7 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def _product_and_cosine_logits(self, f: Tensor, w: Tensor) -> Tensor:
         """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), from one product."""
-        # A tensor made on the device: under torch.compile a custom function takes no dynamic float.
+        # gamma as a tensor, because under torch.compile a custom function takes no dynamic float.
         both: Tensor = _ProductAndCosineLogits.apply(f, w, f.new_full((), self.gamma))[0]
         return both
 
@@ -160,9 +160,9 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         y, (w,) = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self._product_and_cosine_logits, embeddings, (w,), y)
         (z, cosine), (others, cosine_others) = sums.own, sums.others
-        own, other = self._target_probabilities(len(w))
-        # ln sum_j e^{z_j} = z_y + softplus(others - z_y), minus the mean logit under the target.
-        softmax = softplus(others - z) + (1 - own + other) * z - other * sums.total[0]
+        p_own, p_other = self._target_probabilities(len(w))
+        # The log-sum-exp z_y + softplus(others - z_y), minus the mean logit under the target.
+        softmax = softplus(others - z) + (1 - p_own + p_other) * z - p_other * sums.total[0]
         stop_gradient = self.beta * softplus((cosine_others - cosine) / self.gamma)
         joined = self._is_joined(softmax.detach(), len(w))
         return {
@@ -204,18 +204,18 @@ class _ProductAndCosineLogits(Fused):
 
     @staticmethod
     def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
-        scale, inverse = gamma * inverse_lengths(f), inverse_lengths(w).t()
+        scale, inverse_norms = gamma * inverse_lengths(f), inverse_lengths(w).t()
         z = f.new_empty(2, len(f), len(w))
         torch.mm(f, w.t(), out=z[0])
-        torch.mul(z[0], inverse, out=z[1]).mul_(scale)
-        return z, scale, inverse
+        torch.mul(z[0], inverse_norms, out=z[1]).mul_(scale)
+        return z, scale, inverse_norms
 
     @staticmethod
     @differentiable_as(_plain_logits)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        f, w, _, z, scale, inverse = ctx.saved_tensors
+        f, w, _, z, scale, inverse_norms = ctx.saved_tensors
         grad_product, grad_cosine = grads[0]
         radial = (grad_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()
-        grad = (grad_cosine * inverse).mul_(scale).add_(grad_product)
+        grad = (grad_cosine * inverse_norms).mul_(scale).add_(grad_product)
         with without_autocast(f):
             return (grad @ w).addcmul_(radial, f, value=-1), grad_product.t() @ f, None

@@ -23,6 +23,7 @@ from .._shared.numerics import (
     pairwise_distances,
     root,
     softplus,
+    squared_lengths,
     without_autocast,
 )
 
@@ -40,14 +41,14 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     :func:`~pml_extensions.functional.warps.warp_own_distance` and :math:`f_2(t) = t`. "Realigned
     Softmax Warping for Deep Metric Learning", Eq. 7 and 8; k1 = k2 = 1 is its plain softmax, Eq. 4.
     The gradient inside alpha is by design not the derivative of the value, so line searches and
-    gradient checks do not apply.
+    gradient checks cannot be used.
 
     For precision, the distances to the own proxy and to the nearest proxies (on a CPU up to 128 for
     each embedding, on a GPU and under torch.compile eight) are computed from differences. The other
     distances come from a matrix product, relative to the mean of the batch's own proxies.
 
-    With some warps distances grow without bound (Table III); the statistic ``mean_own_distance``
-    of PML's ``collect_stats=True`` shows it.
+    With some warps distances grow without bound (Table III), which the statistic
+    ``mean_own_distance`` of PML's ``collect_stats=True`` shows.
 
     ``get_logits`` returns :math:`-s f_2(t_{ij})` for all classes, because f1 needs the label.
 
@@ -153,11 +154,11 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
         y, (p,) = self.classes(embeddings, labels, self.proxies)
-        # Distances do not change under a shift, and near the origin the product is more precise.
-        # The mean of the embeddings would not help: one outlier would cost all others precision.
+        # Distances do not change under a shift, and the product is more precise near the origin.
+        # The mean of the embeddings would be worse: one outlier would cost all others precision.
         logits = partial(self.logits, origin=p.detach()[y].mean(dim=0))
         sums = self.softmax.sums(logits, embeddings, (p,), y)
-        t = paired_distances(embeddings, sums.rows[0])
+        t = paired_distances(embeddings, sums.label_rows[0])
         if self.collect_stats and len(t):
             self.mean_own_distance = t.detach().mean().item()
         return {"loss": softplus(sums.others + self.scale * self._warped_own_distance(t))}
@@ -169,7 +170,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
 
 
 class _ClassDistances(Fused):
-    """|e_i - p_j|, shape (N, C): from differences for near proxies, else from a product.
+    """|e_i - p_j|, shape (N, C), from differences for near proxies and from a product for others.
 
     ``origin`` is subtracted before the product. The shifted proxies are not saved for backward.
     """
@@ -177,10 +178,10 @@ class _ClassDistances(Fused):
     @staticmethod
     def forward(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
         x, c = e - origin, p - origin
-        squared = torch.addmm(_squared_lengths(c), x, c.t(), alpha=-2)
-        lengths = _squared_lengths(x).unsqueeze(1)
-        t = squared.add_(lengths).clamp_min_(0.0).sqrt_()
-        near = _near_columns(t, 0.1 * lengths.sqrt())
+        squared = torch.addmm(squared_lengths(c), x, c.t(), alpha=-2)
+        squared_norms = squared_lengths(x).unsqueeze(1)
+        t = squared.add_(squared_norms).clamp_min_(0.0).sqrt_()
+        near = _near_columns(t, 0.1 * squared_norms.sqrt())
         t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
         return t, near
 
@@ -215,12 +216,8 @@ def _near_columns(t: Tensor, bound: Tensor) -> Tensor:
     return near
 
 
-def _squared_lengths(x: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(x, dim=1).square()
-
-
 def _nearest_columns(t: Tensor, k: int) -> Tensor:
-    """Return the columns of the min(k, C) smallest values of each row of ``t``, shape (N, C).
+    """Return the columns of the min(k, C) smallest values of each row of ``t``, of shape (N, C).
 
     On a CPU ``topk`` takes a hundred times as long as ``amin``. So the columns are split into
     blocks, and only the k blocks with the smallest minima are searched.

@@ -94,11 +94,11 @@ class MLPEmbedder(nn.Sequential):
         checks.fraction("dropout", dropout)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         width = checks.positive_integer("in_features", in_features)
-        for number in range(layers - 1):
-            parts[f"dropout_{number}"] = nn.Dropout(dropout)
-            parts[f"linear_{number}"] = nn.Linear(width, hidden_size)
-            parts[f"normalization_{number}"] = _NORMALIZATIONS[hidden_normalization](hidden_size)
-            parts[f"relu_{number}"] = nn.ReLU()
+        for index in range(layers - 1):
+            parts[f"dropout_{index}"] = nn.Dropout(dropout)
+            parts[f"linear_{index}"] = nn.Linear(width, hidden_size)
+            parts[f"normalization_{index}"] = _NORMALIZATIONS[hidden_normalization](hidden_size)
+            parts[f"relu_{index}"] = nn.ReLU()
             width = hidden_size
         parts["dropout"] = nn.Dropout(dropout)
         parts["linear"] = embedder(width, embedding_size, bias, init)
@@ -126,7 +126,7 @@ class MLPEmbedder(nn.Sequential):
             ValueError: An option other than ``dropout`` differs.
         """
         options = self.read_options(state)
-        if {**options, "dropout": 0} != {**self.options, "dropout": 0}:
+        if options | {"dropout": 0} != self.options | {"dropout": 0}:
             raise ValueError(
                 f"the checkpoint is the state of a perceptron with {options}, not {self.options}."
             )

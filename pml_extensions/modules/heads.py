@@ -1,6 +1,6 @@
 """The heads of the papers, by name.
 
-Sources are marked [paper], [code] (the authors' code) or [ours] (neither of them says).
+Sources are marked [paper], [code] (the authors' code) or [ours] (neither specifies it).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequent
     checks.one_of("preset", preset, tuple(_PRESETS))
     in_channels = checks.positive_integer("in_channels", in_channels)
     embedding_size = checks.positive_integer("embedding_size", embedding_size)
-    _, parts = _PRESETS[preset]
-    return nn.Sequential(OrderedDict(parts(in_channels, embedding_size)))
+    _, build_parts = _PRESETS[preset]
+    return nn.Sequential(OrderedDict(build_parts(in_channels, embedding_size)))
 
 
 def _sgsl(in_channels: int, embedding_size: int, scale: bool) -> Parts:
-    # [code] a linear layer without bias before the neck; [paper] does not mention it.
+    # The linear layer without bias before the neck is from [code]; [paper] does not mention it.
     layer = embedder(
         in_channels, embedding_size, bias=False, init="kaiming_fan_out", skip_if_equal=True
     )
@@ -69,7 +69,7 @@ def _heated_up_softmax(in_channels: int, embedding_size: int) -> Parts:
 
 
 def _heated_up_softmax_bn(in_channels: int, embedding_size: int, shift: bool = False) -> Parts:
-    # [code] the default eps and momentum of TensorFlow's slim.
+    # [code] uses the default eps and momentum of TensorFlow's slim.
     neck = BatchNormNeck(embedding_size, scale=False, shift=shift, eps=1e-3, momentum=0.05)
     return {**_heated_up_softmax(in_channels, embedding_size), "neck": neck}
 
@@ -107,6 +107,7 @@ def _layer_norm(width: int) -> nn.LayerNorm:
     return nn.LayerNorm(width, elementwise_affine=False)
 
 
+#: Name of each head -> its description and the function that builds its layers.
 _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
     "sgsl_official": (
         "GeM, linear layer without bias unless the widths are equal, BN with a learned scale "
@@ -161,5 +162,5 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
     ),
 }
 
-#: Name of each head -> one sentence with its layers and its source.
+#: Name of each head -> its description: the layers and their source.
 HEAD_PRESETS: dict[str, str] = {name: text for name, (text, _) in _PRESETS.items()}

@@ -16,8 +16,8 @@ class BatchNormNeck(nn.BatchNorm1d):
     """Batch normalisation of vectors or maps, with scale and shift as separate options.
 
     "Stop-Gradient Softmax Loss for Deep Metric Learning": ``scale=False, shift=False`` in the
-    paper, ``scale=True, shift=False`` in the authors' code (a bias frozen at 0). They use its
-    output for retrieval.
+    paper, ``scale=True, shift=False`` in the authors' code (a bias frozen at 0). Both use
+    the output of this layer for retrieval.
 
     A training batch with a single value per channel has no variance: it is normalised with the
     running statistics and does not update them. Everything else is inherited from torch: running
@@ -83,7 +83,7 @@ class BatchNormNeck(nn.BatchNorm1d):
 
 
 class ContinuousBNReLU(nn.Sequential):
-    """n pairs of BN (with scale and shift, as in a trunk) and ReLU, to be put before the neck.
+    """n pairs of BN (with scale and shift, as in a trunk) and ReLU, which come before the neck.
 
     "Stop-Gradient Softmax Loss for Deep Metric Learning", Fig. 4: n = 0 is the plain head, and
     larger n gives worse results. The authors have published no code for it.

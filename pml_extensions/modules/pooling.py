@@ -74,11 +74,11 @@ class GeneralizedMeanPooling(_GlobalPooling):
         p: Exponent, greater than 0.
         learn_p: Make ``p`` a parameter. Nothing keeps it positive: use a small learning rate and
             no weight decay.
-        eps: Lower bound of activations. With ``signed`` it is relative to the largest absolute
-            activation: smaller nonzero activations are raised to it in absolute value, and a mean
-            of powers below it counts as zero.
+        eps: Lower bound of activations. With ``signed`` the bound is relative to the largest
+            absolute activation: smaller nonzero activations are raised to the bound in absolute
+            value, and a mean of powers below the bound counts as zero.
         signed: Our own extension: :math:`\mathrm{sign}(x)|x|^p` and the corresponding root, without
-            the clamp at 0. Its gradient is large where negative and positive activations cancel.
+            the clamp at 0. The gradient is large where negative and positive activations cancel.
 
     Shape: (N, C, H, W) -> (N, C), in the dtype of the maps; (N, C) is returned unchanged.
 

@@ -19,8 +19,8 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     """Remove the last BN and ReLU of a ResNet, for use with a BN neck.
 
     "Stop-Gradient Softmax Loss for Deep Metric Learning", section "Remove the Last BN-ReLU".
-    Load pretrained weights before calling it: the parameters of the removed BN are no longer in the
-    ``state_dict``; all other keys are unchanged.
+    Load pretrained weights before: the parameters of the removed BN are no longer in the
+    ``state_dict``, whose other keys are unchanged.
 
     The paper and its code differ. torchvision's block uses one ReLU module for all its activations,
     and the authors' code replaces that module, so their last block has no activation at all.
@@ -123,11 +123,12 @@ def _check_normalization(norm: nn.Module, name: str) -> None:
     if isinstance(norm, nn.Identity):
         raise ValueError(
             f"remove_last_bn_relu takes a ResNet with its last BN, but {name} of the last block "
-            "is Identity; call it once."
+            "is Identity; call remove_last_bn_relu only once."
         )
     # Compared by name, because frozen variants are no subclasses of torch's BatchNorm.
     if "batchnorm" not in type(norm).__name__.lower():
         raise ValueError(
             f"remove_last_bn_relu takes a ResNet with batch normalisation, but {name} of the last "
-            f"block is {type(norm).__name__}; replace it by torch.nn.Identity() if intended."
+            f"block is {type(norm).__name__}; to remove that layer, replace it by "
+            "torch.nn.Identity() yourself."
         )

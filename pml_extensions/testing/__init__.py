@@ -5,10 +5,11 @@ Needs pytest. See ``docs/testing_a_loss.md``.
 
 import pytest
 
-# Must come before the imports; then failed assertions show the compared values.
-for name in ("_batches", "_case", "_precision", "_reduction", "_training"):
-    pytest.register_assert_rewrite(f"{__name__}.{name}")
-for name in ("phase_contract", "proxy_loss_contract"):
+# Must come before the imports, so that failed assertions show the compared values.
+for name in (
+    *("_batches", "_case", "_precision", "_reduction", "_training"),
+    *("phase_contract", "proxy_loss_contract"),
+):
     pytest.register_assert_rewrite(f"{__name__}.{name}")
 
 from pml_extensions.testing.loss_contract import LossContract  # noqa: E402

@@ -32,6 +32,7 @@ class BatchChecks(LossCase):
         """Return embeddings and labels of one case of ``test_degenerate_batches_are_finite``."""
         size, classes = self.embedding_size, min(4, self.num_classes)
         labels = torch.arange(8) % classes
+        # Signs alternate over dimensions, and over the samples of a class.
         signs = 1.0 - 2.0 * ((torch.arange(8)[:, None] // classes + torch.arange(size)) % 2)
         x, labels = {
             "empty": (torch.zeros(0, size), labels[:0]),
@@ -93,7 +94,7 @@ class BatchChecks(LossCase):
         self.same(call(loss, x, new_label[labels]), expected)
 
     def rename_classes(self, loss: torch.nn.Module, new_label: Tensor) -> None:
-        """Permute the class-wise tensors of the loss: class c gets the label ``new_label[c]``.
+        """Permute the class-wise tensors of the loss, so that class c gets label ``new_label[c]``.
 
         By default this permutes every dimension of length ``num_classes`` of parameters and
         buffers. Override it if the loss stores classes in another way.
@@ -108,8 +109,7 @@ class BatchChecks(LossCase):
     def test_labels_may_be_int32(self) -> None:
         """int32 labels give the same value as int64 labels.
 
-        Broken convention if it fails: int32 labels are refused; write
-        labels.long().
+        Broken convention if it fails: int32 labels are refused; write labels.long().
         """
         x, labels = self.batch()
         self.same(self.value(x, labels.int()), self.value(x, labels))
@@ -119,8 +119,7 @@ class BatchChecks(LossCase):
 
         Applies only to losses with ``sub_loss_names``.
 
-        Broken convention if it fails: missing labels raise an obscure error, or none
-        at all.
+        Broken convention if it fails: missing labels raise an obscure error, or none at all.
         """
         if not self.labels_required:
             pytest.skip("labels_required is False")
@@ -143,8 +142,7 @@ class BatchChecks(LossCase):
 
         Applies only to losses with ``sub_loss_names``.
 
-        Broken convention if it fails: ref_emb=, which CrossBatchMemory passes, is
-        ignored or fails.
+        Broken convention if it fails: ref_emb=, which CrossBatchMemory passes, is ignored or fails.
         """
         x, labels = self.batch()
         ref = x.detach().flip(0).mul(0.9).requires_grad_()

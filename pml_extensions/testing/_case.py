@@ -98,13 +98,14 @@ class LossCase:
         return call(self.seeded_loss(reducer=reducers.DoNothingReducer()), x, labels, *args)
 
     def same(self, actual: Any, expected: Any, message: str | None = None) -> None:
-        """Assert that both are equal within the tolerances."""
-
-        def explain(text: str) -> str:
-            return text if message is None else f"{message}: {text}"
-
+        """Assert that both are equal within the tolerances; ``message`` precedes the error."""
         torch.testing.assert_close(
-            actual, expected, rtol=self.rtol, atol=self.atol, check_dtype=False, msg=explain
+            actual,
+            expected,
+            rtol=self.rtol,
+            atol=self.atol,
+            check_dtype=False,
+            msg=None if message is None else lambda error: f"{message}: {error}",
         )
 
 

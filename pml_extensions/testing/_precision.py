@@ -15,8 +15,8 @@ class PrecisionChecks(LossCase):
     def test_low_precision_embeddings_are_computed_in_float32(self, dtype: torch.dtype) -> None:
         """The value equals that for the same embeddings in float32; the gradient is cast back.
 
-        Broken convention if it fails: with half-precision embeddings the value has
-        three correct digits, or none.
+        Broken convention if it fails: with half-precision embeddings the value has three correct
+        digits, or none.
         """
         x, labels = self.batch(dtype)
         loss = self.seeded_loss()
@@ -45,8 +45,8 @@ class PrecisionChecks(LossCase):
     def test_autocast_changes_nothing(self) -> None:
         """Under autocast, float32 embeddings give the same value and gradients as without it.
 
-        Broken convention if it fails: under torch.autocast the loss has three correct
-        digits; call it outside.
+        Broken convention if it fails: under torch.autocast the loss has three correct digits; call
+        it outside.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()

@@ -60,6 +60,7 @@ class ReductionChecks(LossCase):
         entries = [v for s in raw.values() if _has_entries(s) for v in s["losses"].tolist()]
         low = median(entries) if entries else 0.0
         weights = [0.5 + 1.5 * c / self.num_classes for c in range(self.num_classes)]
+        # Each reducer, and a function that computes its value from the entries and their anchors.
         by_name: dict[str, tuple[Any, Callable[[list[float], list[int]], float]]] = {
             "mean": (reducers.MeanReducer(), lambda v, a: _mean(v)),
             "sum": (reducers.SumReducer(), lambda v, a: sum(v)),

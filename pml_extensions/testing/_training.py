@@ -11,12 +11,7 @@ import torch
 from pytorch_metric_learning import trainers
 from torch import Tensor
 
-from pml_extensions.testing._case import (
-    LossCase,
-    call,
-    gradients,
-    parameter_gradients,
-)
+from pml_extensions.testing._case import LossCase, call, gradients, parameter_gradients
 
 
 class TrainingChecks(LossCase):
@@ -28,10 +23,12 @@ class TrainingChecks(LossCase):
         Wrong result if it fails: the network is trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
-        start = self.seeded_loss().double()
-        # A copy for each call: some losses change with each batch.
+        initial_loss = self.seeded_loss().double()
+        # Each call gets a copy, because some losses change with each batch.
         torch.autograd.gradcheck(
-            lambda e: call(copy.deepcopy(start), e, labels), (x,), fast_mode=self.fast_gradcheck
+            lambda e: call(copy.deepcopy(initial_loss), e, labels),
+            (x,),
+            fast_mode=self.fast_gradcheck,
         )
 
     def test_second_derivatives_are_right_or_refused(self) -> None:
@@ -42,15 +39,15 @@ class TrainingChecks(LossCase):
         Wrong result if it fails: a gradient penalty is trained with a wrong gradient.
         """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
-        start = self.seeded_loss().double()
+        initial_loss = self.seeded_loss().double()
 
         def penalty(e: Tensor, create_graph: bool = False) -> Any:
-            loss = copy.deepcopy(start)
+            loss = copy.deepcopy(initial_loss)
             leaves = (e, *loss.parameters())
             grads = torch.autograd.grad(
                 call(loss, e, labels), leaves, create_graph=create_graph, allow_unused=True
             )
-            # The sine makes the derivative depend on the gradients.
+            # The sine makes the penalty a nonlinear function of the gradients.
             return sum(g.to_dense().sin().sum() for g in grads if g is not None)
 
         step = 1e-6 * x.detach().roll(1)
@@ -81,8 +78,7 @@ class TrainingChecks(LossCase):
     def test_gradients_accumulate_over_batches(self) -> None:
         """Two batches before a step give the sum of their gradients.
 
-        Wrong result if it fails: accumulated gradients are not the sum of the batch
-        gradients.
+        Wrong result if it fails: accumulated gradients are not the sum of the batch gradients.
         """
         x, labels = self.batch()
         batches = ((x.detach(), labels), (x.detach() * 0.5 + 0.1, labels.roll(1)))

@@ -80,14 +80,13 @@ class ProxyLossContract(LossContract):
 
         Applies only to losses with ``sub_loss_names``.
 
-        Broken convention if it fails: under DistributedDataParallel the gradient is
-        not that of the full batch; use PML's DistributedLossWrapper.
+        Broken convention if it fails: under DistributedDataParallel the gradient is not that of the
+        full batch; use PML's DistributedLossWrapper.
         """
         x, labels = self.batch()
         half = len(x) // 2
         full = self.raw(x[: 2 * half], labels[: 2 * half])
-        rows = [slice(half), slice(half, 2 * half)]
-        halves = [self.raw(x[row], labels[row]) for row in rows]
+        halves = [self.raw(x[rows], labels[rows]) for rows in (slice(half), slice(half, 2 * half))]
         for name, sub_loss in full.items():
             kind, losses = sub_loss["reduction_type"], sub_loss["losses"]
             assert kind in ("element", "already_reduced"), f"{name} has an entry for each {kind}"
@@ -100,8 +99,8 @@ class ProxyLossContract(LossContract):
     def test_embeddings_on_their_proxies_are_finite(self) -> None:
         """Value and gradients are finite if embeddings equal their proxies.
 
-        Wrong result if it fails: weights become NaN when training brings embeddings
-        onto their proxies.
+        Wrong result if it fails: weights become NaN when training brings embeddings onto their
+        proxies.
         """
         loss = self.seeded_loss()
         labels = torch.arange(self.num_classes, device=self.device)

@@ -20,8 +20,8 @@ class _FourBlocks(nn.Sequential):
             ]
         super().__init__(*layers)
         # In this layout CPUs use faster kernels (by a third, or more with pooling).
-        movable: Any = self  # older stubs of torch do not know memory_format here
-        movable.to(memory_format=torch.channels_last)
+        untyped: Any = self  # older stubs of torch do not know memory_format here
+        untyped.to(memory_format=torch.channels_last)
 
     def remove_last_bn_relu(self) -> None:
         """End with the last convolution (and pooling), because a BatchNorm neck follows.
@@ -49,7 +49,7 @@ class Conv4Pool(_FourBlocks):
     convolutions have no bias, because the BatchNorm after them would subtract it.
 
     Args:
-        channels: channels of the input image, which is at least 16 pixels high and wide.
+        channels: channels of the input images, which are at least 16 pixels high and wide.
         width: number of channels of every layer.
 
     Shape: (B, channels, H, W) -> (B, width, H // 16, W // 16).

@@ -33,12 +33,13 @@ POOLINGS: dict[str, Callable[[], nn.Module]] = {
     "gem": GeneralizedMeanPooling,
     "flatten": nn.Flatten,
 }
-#: Normalisations by their names. None has parameters, because the head has no optimiser.
+#: Normalisations by their names, all without parameters, because the head has no optimiser.
 NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
     "none": lambda width: nn.Identity(),
     "layer_norm": lambda width: nn.LayerNorm(width, elementwise_affine=False),
     "batch_norm": lambda width: BatchNormNeck(width, scale=False, shift=False),
 }
+#: Necks, which follow the embedder, by their names.
 NECKS: dict[str, Callable[[int], nn.Module]] = {
     "batch_norm": NORMALIZATIONS["batch_norm"],
     # With the options of the authors' code, as in their head.
@@ -101,8 +102,8 @@ def build_network(
             trunk for RGB images gets grey images repeated, see :func:`preprocessing`), or the shape
             of the tensors.
         embedding_size: width of the embedder's output.
-        seed: seed of the initial weights, or of the embedder only if the trunk is pretrained.
-        pretrained: False leaves out pretrained weights, if a trained state is loaded next.
+        seed: seed of the initial weights (of the embedder alone, if the trunk is pretrained).
+        pretrained: False leaves out pretrained weights, because a trained state is loaded next.
 
     Raises:
         UsageError: if the trunk or its weights do not exist, or the trunk does not fit the samples.
@@ -117,12 +118,12 @@ def build_network(
             return Network(trunk, *_build_preset(config, maps.shape[1], embedding_size))
         pooling, normalization = config.pooling or "average", config.normalization or "none"
         width = int(POOLINGS[pooling]()(maps).shape[1])
-        last = _build_embedder(config.embedder or Embedder(), width, embedding_size)
+        layers = _build_embedder(config.embedder or Embedder(), width, embedding_size)
         if config.neck != "none":
-            last = nn.Sequential(
-                OrderedDict(embedder=last, neck=NECKS[config.neck](embedding_size))
+            layers = nn.Sequential(
+                OrderedDict(embedder=layers, neck=NECKS[config.neck](embedding_size))
             )
-        return Network(trunk, Head(pooling, normalization, width), last)
+        return Network(trunk, Head(pooling, normalization, width), layers)
 
 
 def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
@@ -133,7 +134,7 @@ def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Mo
                 f"embedder.init: pca gives at most {width} dimensions, as many as the features "
                 f"have, but a network is to have {embedding_size}; write a smaller embedding_size."
             )
-        arguments["init"] = "default"  # the Trainer computes its values from the data
+        arguments["init"] = "default"  # the Trainer computes the weights from the data
     skip_if_equal = arguments.pop("skip_if_equal")
     if options.is_linear:
         return embedder(width, embedding_size, arguments["bias"], arguments["init"], skip_if_equal)
@@ -141,14 +142,14 @@ def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Mo
 
 
 def _build_preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
-    """Build a paper's head, in two parts; the second begins with its first learned layer."""
+    """Build a paper's head in two parts, of which the second begins with the embedder."""
     parts = list(build_head(str(config.head), channels, embedding_size).named_children())
     if config.bn_relu_modules:
         position = [name for name, _ in parts].index("neck")
         modules = ContinuousBNReLU(config.bn_relu_modules, embedding_size)
         parts.insert(position, ("bn_relu_modules", modules))
-    begin = [name for name, _ in parts].index("embedder")
-    before, after = OrderedDict(parts[:begin]), OrderedDict(parts[begin:])
+    start = [name for name, _ in parts].index("embedder")
+    before, after = OrderedDict(parts[:start]), OrderedDict(parts[start:])
     return nn.Sequential(before), after["embedder"] if len(after) == 1 else nn.Sequential(after)
 
 
@@ -160,6 +161,7 @@ def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> tor
 
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
+    """Return the trunk's output for one sample of zeros; raise UsageError if it does not fit."""
     if not isinstance(trunk, nn.Module):
         raise UsageError(
             f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "

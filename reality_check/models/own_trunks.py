@@ -21,7 +21,7 @@ from reality_check.utils.errors import UsageError
 
 
 class Identity(nn.Module):
-    """Return the input: a trunk for vectors, which need none."""
+    """A trunk that returns its input, for vectors."""
 
     def forward(self, samples: Tensor) -> Tensor:
         return samples
@@ -36,14 +36,14 @@ TRUNKS: dict[str, Callable[..., nn.Module]] = {
 }
 
 #: The weights that the metric learning literature used, converted from Caffe by Cadene. The part
-#: after the dash is the beginning of the file's SHA-256.
+#: of the name after the dash is the beginning of the file's SHA-256.
 BN_INCEPTION_URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
 #: The values are in the order of the trunk's channels: blue, green, red.
 _CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), scale=255.0, bgr=True)
 
 
 class OwnTrunk:
-    """A trunk of :data:`TRUNKS` or of a plugin, by name, or any class, by import path."""
+    """A trunk of :data:`TRUNKS` or a plugin, by its name, or any class, by its import path."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -76,7 +76,7 @@ class OwnTrunk:
 
 
 def _shape_arguments(shape: InputShape) -> dict[str, Any]:
-    """Return the arguments, about its input, that the constructor of a trunk may have."""
+    """Return the arguments about the input that a trunk's constructor may have."""
     if not isinstance(shape, TensorShape):
         return {"channels": shape[2]}
     arguments: dict[str, Any] = {"input_shape": shape.sizes}

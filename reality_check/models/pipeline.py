@@ -21,14 +21,15 @@ from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import preprocessing
 from reality_check.utils.errors import UsageError
 
-#: An evaluation batch has this many pixels, within limits of images. On a CPU it fits the cache.
-_FEWEST = 32
-_PIXELS = {"cpu": 64 * 64 * 64, "other": 4096 * 64 * 64}
-_MOST = {"cpu": 128, "other": 512}
-#: The number of vectors in an evaluation batch.
-_MOST_VECTORS = 2048
+#: Number of pixels in an evaluation batch, by device; such a batch fits the cache of a CPU.
+_BATCH_PIXELS = {"cpu": 64 * 64 * 64, "other": 4096 * 64 * 64}
+#: Limits of the number of images in an evaluation batch.
+_MIN_IMAGES = 32
+_MAX_IMAGES = {"cpu": 128, "other": 512}
+#: Maximum number of vectors in an evaluation batch.
+_MAX_VECTORS = 2048
 
-#: The largest numbers of batches, images and pixels that are augmented together.
+#: Maximum numbers of batches, images and pixels that are augmented together.
 _BATCHES_TOGETHER, _IMAGES_TOGETHER, _PIXELS_TOGETHER = 16, 1024, 1024 * 32 * 32
 
 
@@ -69,7 +70,7 @@ def _refuse_options(
 
 
 def input_shape(samples: SampleSet, options: Augment) -> InputShape:
-    """Return the shape of a network's input: (H, W, C) of images, else the shape of the tensors.
+    """Return the shape of a network's input: (H, W, C) of images, or the shape of the tensors.
 
     Raises:
         UsageError: if the images have different sizes and no crop size is given.
@@ -109,7 +110,7 @@ class Pipeline:
         self.evaluation: Any = augmentation.evaluation_transform()
         self.store: PixelStore | TensorStore
         device_kind = "cpu" if device.type == "cpu" else "other"
-        most_samples = _MOST[device_kind]
+        max_samples = _MAX_IMAGES[device_kind]
         if isinstance(samples.samples, Images):
             assert not isinstance(shape, TensorShape)
             self.store = PixelStore(samples.samples, device)
@@ -117,9 +118,10 @@ class Pipeline:
         else:
             self.store = TensorStore(samples.samples, device)
             self._pixels = math.prod(samples.samples.shape)
-            most_samples = _MOST_VECTORS if len(samples.samples.shape) == 1 else most_samples
-        self._batch = batch_size or min(
-            max(_PIXELS[device_kind] // self._pixels, _FEWEST), most_samples
+            if len(samples.samples.shape) == 1:
+                max_samples = _MAX_VECTORS
+        self._batch_size = batch_size or min(
+            max(_BATCH_PIXELS[device_kind] // self._pixels, _MIN_IMAGES), max_samples
         )
 
     def __len__(self) -> int:
@@ -147,17 +149,18 @@ class Pipeline:
                 strengths. An image is corrupted in the same way in every call, on every device.
 
         Raises:
-            UsageError: if the images are grey and the corruption is one of colours.
+            UsageError: if the images are grey and the corruption changes colours.
         """
-        for start in range(0, len(self), self._batch):
-            rows = np.arange(start, min(start + self._batch, len(self)))
+        for start in range(0, len(self), self._batch_size):
+            rows = np.arange(start, min(start + self._batch_size, len(self)))
             yield self.evaluation.corrupted(self.store.batch(rows), corruption, start)
 
     def evaluation_batches(self, rows: np.ndarray | None = None) -> Iterator[Tensor]:
-        """Yield batches of all samples, or of those at ``rows``, transformed for evaluation."""
-        rows = np.arange(len(self)) if rows is None else rows
-        for start in range(0, len(rows), self._batch):
-            yield self.evaluation(self.store.batch(rows[start : start + self._batch]))
+        """Yield batches of the samples at ``rows`` (None: all), transformed for evaluation."""
+        if rows is None:
+            rows = np.arange(len(self))
+        for start in range(0, len(rows), self._batch_size):
+            yield self.evaluation(self.store.batch(rows[start : start + self._batch_size]))
 
 
 def build_pipeline(

@@ -26,11 +26,11 @@ class PublishedWeights:
 
     Attributes:
         identity: name and version of the weights, for fingerprints.
-        preprocessing: preprocessing of the input that they were trained with.
-        url: where the file can be downloaded by hand; None if unknown.
-        folder: where the file is looked for under its own name; None if it is not.
+        preprocessing: preprocessing of the input that the weights were trained with.
+        url: address to download the file from by hand; None if unknown.
+        folder: where the library looks for the file under its own name; None if nowhere.
         load: returns the weights as a ``state_dict`` of the trunk, and downloads them if necessary.
-        crop_size: side of the square images that they were evaluated with; None if unknown.
+        crop_size: side of the square images that the weights were evaluated with; None if unknown.
     """
 
     identity: str
@@ -59,7 +59,7 @@ class TrunkSource(Protocol):
         ...
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
-        """Return the weights of that name; raise UsageError if they do not exist."""
+        """Return the weights named ``weights``; raise UsageError if they do not exist."""
         ...
 
 
@@ -67,7 +67,7 @@ def load_published(published: PublishedWeights, title: str) -> Mapping[str, Tens
     """Read published weights, downloaded if necessary; torch's generator is untouched.
 
     Raises:
-        UsageError: if they cannot be downloaded; the message says how to do it by hand.
+        UsageError: if the weights cannot be downloaded; the message says how to do it by hand.
     """
     try:
         with torch.random.fork_rng(devices=[]):

@@ -8,9 +8,9 @@ from reality_check.utils.errors import UsageError
 
 
 def sum_input_channels(trunk: nn.Module) -> None:
-    """Make an RGB trunk take grey images; the output is as if they were repeated three times.
+    """Make an RGB trunk take grey images, with the output for images repeated in three channels.
 
-    The first convolution gets one input channel, whose weights are the sums of those of the three.
+    The weights of the first convolution are summed over its three input channels.
     """
     conv = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
     conv.in_channels = 1
@@ -20,14 +20,15 @@ def sum_input_channels(trunk: nn.Module) -> None:
 def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
     """Let the last stage of a ResNet keep the size of its maps.
 
-    As in the authors' code of SGSL and in re-identification, maps are 14x14 for images of 224x224,
-    without dilation. No weight changes.
+    As in the authors' code of SGSL and in re-identification, maps are then 14x14 for images of
+    224x224. There is no dilation, and no weight changes.
 
     Args:
         trunk: a ResNet of torchvision or timm; changed in place.
 
     Raises:
-        UsageError: if there is no such stage, or it does not halve its maps by convolutions.
+        UsageError: if the trunk is no ResNet, or its last stage does not halve its maps by
+            convolutions.
     """
     stage = getattr(trunk, "layer4", None)
     if stage is None:
@@ -42,10 +43,10 @@ def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
     ]
     others = {type(module).__name__ for module in strided if not isinstance(module, nn.Conv2d)}
     if others or not strided:
-        what = f"halves its maps by {', '.join(sorted(others))}" if others else "has stride 1"
+        reason = f"halves its maps by {', '.join(sorted(others))}" if others else "has stride 1"
         raise UsageError(
             f"last_stride: 1 changes convolutions of stride 2, but the last stage of the {title} "
-            f"{what}; remove last_stride, or choose a plain ResNet such as resnet50."
+            f"{reason}; remove last_stride, or choose a plain ResNet such as resnet50."
         )
     for module in strided:
         module.stride = (1, 1)

@@ -1,4 +1,4 @@
-"""timm's networks without classifier: they return feature maps if they have them, else vectors."""
+"""timm's networks without classifier; they return feature maps or, if they have none, vectors."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TimmTrunk:
     def _create(
         self, arguments: Mapping[str, Any], shape: tuple[int, int, int], weights: str | None
     ) -> nn.Module:
-        """Create the network with the published weights of that name, random ones if it is None."""
+        """Create the network with the published ``weights``, or with random ones if None."""
         fixed: dict[str, Any] = {"num_classes": 0, "in_chans": shape[2]}
         if _returns_maps(self.name, json.dumps(dict(arguments), sort_keys=True), shape):
             fixed["global_pool"] = ""
@@ -108,13 +108,13 @@ class TimmTrunk:
 @torch.no_grad()
 def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> bool:
     """Return whether the output before pooling is (B, C, H, W), not tokens or (B, H, W, C)."""
-    timm, title, given = import_library("timm", ""), f"trunk timm:{name}", json.loads(arguments)
+    timm, title = import_library("timm", ""), f"trunk timm:{name}"
 
-    def make(**given: Any) -> nn.Module:
-        return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **given)
+    def make(**options: Any) -> nn.Module:
+        return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **options)
 
     with torch.random.fork_rng(devices=[]):
-        network = build(make, given, title, {}).eval()
+        network = build(make, json.loads(arguments), title, {}).eval()
         try:
             output = network(torch.zeros(1, shape[2], *shape[:2]))
         except Exception as error:
@@ -124,4 +124,5 @@ def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> boo
                 "arguments: {img_size: SIDE}."
             ) from error
     widths = (network.num_features, getattr(network, "head_hidden_size", None))
-    return output.ndim == 4 and not (output.shape[1] not in widths and output.shape[3] in widths)
+    # Channels are last only if the last dimension, but not the second, has the network's width.
+    return output.ndim == 4 and (output.shape[1] in widths or output.shape[3] not in widths)

@@ -24,10 +24,10 @@ from reality_check.models.stem import sum_input_channels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Names of layers after the last feature maps.
-_BEHIND = ("avgpool", "fc", "classifier", "head", "heads")
+#: Names of layers after the last feature maps, and of auxiliary classifiers.
+_AFTER_MAPS = ("avgpool", "fc", "classifier", "head", "heads")
 _AUXILIARY = ("aux1", "aux2", "AuxLogits")
-#: Networks that map images from ImageNet's mean and deviation to -1..1, in a forward that is cut.
+#: Networks that rescale ImageNet's preprocessing to -1..1 in their forward, which is not kept.
 _MINUS_ONE_TO_ONE = ("googlenet", "inception_v3")
 #: Arguments that are set here, not by the user.
 _SET_HERE = ("weights", "progress", "num_classes")
@@ -72,15 +72,15 @@ class TorchvisionTrunk:
         )
 
     def _entry(self, weights: str) -> Any:
-        tags = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
-        # The literature uses the first weights; those of newer recipes (V2) have other names.
+        entries = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
+        # The literature uses the first weights; the weights of newer recipes are named V2.
         name = "IMAGENET1K_V1" if weights == "imagenet" else weights
-        if name not in tags:
+        if name not in entries:
             raise UsageError(
                 f"{self.title} has no weights {weights!r}; write weights: none, "
-                f"{', '.join(tags)} or the path of a file.{nearest(weights, tags)}"
+                f"{', '.join(entries)} or the path of a file.{nearest(weights, entries)}"
             )
-        return tags[name]
+        return entries[name]
 
     def _network(self, arguments: Mapping[str, Any], weights: Any) -> nn.Module:
         refuse_arguments(self.title, arguments, _SET_HERE)
@@ -112,10 +112,10 @@ def cut(network: nn.Module) -> nn.Module:
         return network
     kept: OrderedDict[str, nn.Module] = OrderedDict()
     for name, child in network.named_children():
-        if name in _BEHIND:
+        if name in _AFTER_MAPS:
             break
         if name not in _AUXILIARY:
             kept[name] = nn.Sequential(*child) if isinstance(child, nn.ModuleList) else child
     if type(network).__name__ == "DenseNet":
-        kept["relu"] = nn.ReLU(inplace=True)  # its forward applies it as a function
+        kept["relu"] = nn.ReLU(inplace=True)  # DenseNet's forward calls it as a function
     return nn.Sequential(kept)

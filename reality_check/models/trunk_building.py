@@ -17,11 +17,7 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.conv4 import Conv4, Conv4Pool
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
-from reality_check.models.published_weights import (
-    FROM_SCRATCH,
-    TrunkSource,
-    load_published,
-)
+from reality_check.models.published_weights import FROM_SCRATCH, TrunkSource, load_published
 from reality_check.models.stem import set_last_stride_to_one
 from reality_check.models.trunk_names import find_source
 from reality_check.models.weight_files import fit_state, read_state
@@ -37,14 +33,14 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     Args:
         shape: shape of the trunk's input: (H, W, C) of images, see :func:`input_channels`, or the
             shape of tensors.
-        pretrained: False keeps random weights even if the model names others, if a trained state is
-            loaded next.
+        pretrained: False keeps random weights even if the model names others, because a trained
+            state is loaded next.
 
     Returns:
         A module that maps (B, C, H, W) to feature maps (B, F, h, w), or to vectors (B, F).
 
     Raises:
-        UsageError: if the trunk or its weights do not exist, or they do not fit each other.
+        UsageError: if the trunk or its weights do not exist or do not fit each other.
     """
     source = find_source(config.trunk)
     trunk = _build(source, config, shape)
@@ -87,26 +83,26 @@ def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], t
 
 def input_channels(config: Model, image_channels: int) -> int:
     """Return the number of channels of the trunk's input: 3 if a grey image is repeated."""
-    used = preprocessing(config, image_channels)
-    return max(image_channels, len(used.mean), len(used.std))
+    values = preprocessing(config, image_channels)
+    return max(image_channels, len(values.mean), len(values.std))
 
 
 def preprocessing(config: Model, channels: int) -> Preprocessing:
-    """Return the preprocessing of the trunk's weights; without weights, it gives values in -1..1.
+    """Return the preprocessing of the trunk's weights; without weights, it scales to -1..1.
 
     Args:
-        config: the model of the experiment, whose ``preprocessing`` overrides that of the weights.
+        config: the model of the experiment; its ``preprocessing`` overrides that of the weights.
         channels: channels of the images, 1 or 3. Trunks with weights for RGB images get a grey
             image repeated three times.
 
     Raises:
         UsageError: if the trunk or its weights do not exist, or a value is out of range.
     """
-    of_weights = _weights_preprocessing(config)
+    default = _weights_preprocessing(config)
     changes = config.preprocessing.model_dump(exclude_none=True)
-    if len(of_weights.mean) == 3:
+    if len(default.mean) == 3:
         changes = {key: _repeat_single(value) for key, value in changes.items()}
-    values = {name: getattr(of_weights, name) for name in ("mean", "std", "scale", "bgr")}
+    values = {name: getattr(default, name) for name in ("mean", "std", "scale", "bgr")}
     used = Preprocessing(**{**values, **changes})
     if channels == 1 and used.bgr and len(used.mean) == len(used.std) == 1:
         raise UsageError("preprocessing: bgr is for images of 3 channels, but these have 1.")
@@ -127,7 +123,7 @@ def _weights_preprocessing(config: Model) -> Preprocessing:
 
 
 def published_crop_size(config: Model) -> int | None:
-    """Return the image size that the published weights were evaluated with, None if unknown.
+    """Return the image size that the published weights were evaluated with, or None if unknown.
 
     Raises:
         UsageError: if the trunk or its weights do not exist.
@@ -157,7 +153,7 @@ def weights_fingerprint(config: Model) -> str | None:
 
 
 def _names_file(weights: str) -> bool:
-    """Return whether ``weights`` is a path: tags have neither slashes nor such endings."""
+    """Return whether ``weights`` is a path; names of weights have no slashes or file endings."""
     return any(mark in weights for mark in "/\\~") or weights.endswith(_FILE_ENDINGS)
 
 
@@ -178,7 +174,7 @@ def _file_version(file: Path) -> tuple[int, int]:
 def _read_weights(
     trunk: str, weights: str, arguments: str, version: tuple[int, int] | None
 ) -> Mapping[str, Tensor]:
-    """Read published weights, or a file, whose ``version`` is part of the key of the cache."""
+    """Read published weights, or a file, whose ``version`` is only a key of the cache."""
     source = find_source(trunk)
     if version is not None:
         return read_state(expand_path(weights), source.title)

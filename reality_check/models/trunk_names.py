@@ -50,7 +50,7 @@ def _is_plugin(trunk: str) -> bool:
 
 
 def _find_others(trunk: str) -> list[tuple[str, str]]:
-    """Return (package, full name) of each trunk outside of plugins that has the name."""
+    """Return (package, full name) of each trunk of that name that is not a plugin's."""
     if trunk in TRUNKS:
         cls = TRUNKS[trunk]
         return [("reality_check", f"{cls.__module__}.{cls.__qualname__}")]
@@ -78,7 +78,7 @@ def _find_in_libraries(trunk: str) -> TrunkSource:
         known += timm.list_models()
     except UsageError as error:
         if not nearest(trunk, known):
-            # The name is most likely the library's, so its error is the cause.
+            # The name is most likely the library's, so the library's error is the cause.
             raise
         problem = f" To use a name of torchvision or timm: {error}"
     raise UsageError(

@@ -17,8 +17,8 @@ from reality_check.utils.errors import UsageError
 
 #: Keys under which checkpoints store the weights, next to optimisers and counters.
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "net")
-#: First parts of the names of layers after the trunk, whose weights are left out.
-_BEHIND = {
+#: First parts of the keys of layers after the trunk, whose weights are left out.
+_AFTER_TRUNK = {
     *("fc", "classifier", "head", "heads", "last_linear", "embedder", "embedding"),
     *("aux1", "aux2", "AuxLogits"),
 }
@@ -72,7 +72,7 @@ def _find_tensors(loaded: Any) -> dict[str, Tensor]:
 
 
 def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source: str) -> None:
-    """Load weights into a trunk, without a common prefix of their keys and layers after the trunk.
+    """Load weights into a trunk, except layers after it; a common prefix of their keys is removed.
 
     Args:
         trunk: the trunk, changed in place.
@@ -80,7 +80,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
         source: what error messages call the weights.
 
     Raises:
-        UsageError: if weights are missing, left over or of another shape; the trunk is untouched.
+        UsageError: if weights are missing, left over or of another shape; the trunk is unchanged.
     """
     expected = trunk.state_dict()
     prefix = _common_prefix(expected, state)
@@ -94,7 +94,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
         )
     if missing:
         raise UsageError(f"{title}: {source} lacks {_list_first(missing)} of the trunk.")
-    extra = [k for k in weights if k not in expected and k.split(".")[0] not in _BEHIND]
+    extra = [k for k in weights if k not in expected and k.split(".")[0] not in _AFTER_TRUNK]
     if extra:
         raise UsageError(
             f"{title}: {source} also holds {_list_first(extra)}, which the trunk lacks."
@@ -125,7 +125,7 @@ def _common_prefix(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) 
 
 
 def _drop_row_dimension(value: Tensor, like: Tensor) -> Tensor:
-    """Return a matrix of one row, as old files have for BatchNorm, as a vector like ``like``."""
+    """Return a matrix of one row (BatchNorm in old files) as a vector, if ``like`` is a vector."""
     return value[0] if like.ndim == 1 and value.shape == (1, *like.shape) else value
 
 

@@ -96,7 +96,7 @@ def test_values_and_gradients(name: str, chunk_size: int | None) -> None:
     z = 1.7 * by_definition(name, x, p) + b
     own = z.gather(1, labels.unsqueeze(1)).squeeze(1)
     expected = (own, masked_logsumexp(z, labels), z.sum(dim=1), p[labels], b[labels])
-    actual = (*sums[:3], *sums.rows)
+    actual = (*sums[:3], *sums.label_rows)
     torch.testing.assert_close(actual, expected)
     torch.testing.assert_close(
         torch.autograd.grad(sum(map(weighted, actual)), (x, p, b), retain_graph=True),  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_a_shift_changes_neither_distances_nor_gradients(chunk_size: int | None)
     for shift in (0.0, 3.0):
         logits = partial(loss.logits, origin=torch.full((D,), shift, dtype=torch.float64))
         sums = softmax_of(chunk_size).sums(logits, x, (p,), labels)
-        value = weighted(sums.others) + weighted(sums.rows[0])
+        value = weighted(sums.others) + weighted(sums.label_rows[0])
         results.append((value, *torch.autograd.grad(value, (x, p))))
     torch.testing.assert_close(results[0], results[1])
 
@@ -177,7 +177,7 @@ def test_gradient_of_huge_logits_of_close_classes(length: float, chunk_size: int
             F.cross_entropy(e @ p.t(), labels, reduction="sum").backward()
         else:
             sums = softmax_of(chunk_size).sums(dot, e, (p,), labels)
-            own = (e * sums.rows[0]).sum(dim=1)
+            own = (e * sums.label_rows[0]).sum(dim=1)
             F.softplus(sums.others - own).sum().backward()
         grads.append(float(e.grad.norm()))  # type: ignore[union-attr]
     assert grads[0] < 2 * grads[1]

@@ -284,7 +284,7 @@ def test_stochastic_depth_and_drop_block_stay() -> None:
 def test_twice_is_refused(name: str, first: Any, second: Any) -> None:
     trunk = remove_last_bn_relu(make(name), first)
     state = set(trunk.state_dict())
-    with pytest.raises(ValueError, match="is Identity; call it once"):
+    with pytest.raises(ValueError, match="is Identity; call remove_last_bn_relu only once"):
         remove_last_bn_relu(copy.deepcopy(trunk), second)
     assert set(trunk.state_dict()) == state
 

@@ -140,8 +140,8 @@ def test_embedding_in_batches_keeps_order_and_modes(
     network.trunk[1].eval()  # type: ignore[index]
     before = {name: part.training for name, part in network.named_modules()}
     whole = embed_images(network, pipeline(images), CPU)
-    monkeypatch.setattr("reality_check.models.pipeline._FEWEST", 3)
-    monkeypatch.setattr("reality_check.models.pipeline._MOST", {"cpu": 3})
+    monkeypatch.setattr("reality_check.models.pipeline._MIN_IMAGES", 3)
+    monkeypatch.setattr("reality_check.models.pipeline._MAX_IMAGES", {"cpu": 3})
     torch.testing.assert_close(embed_images(network, pipeline(images), CPU), whole)
     assert {name: part.training for name, part in network.named_modules()} == before
     assert not whole.requires_grad
@@ -466,8 +466,8 @@ def score_with(labels: np.ndarray, normalize: bool = True) -> Score:
 def test_metrics_on_corrupted_images_are_those_of_corrupted_files(
     make_images: Callable[..., ImageSet], normalize: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reality_check.models.pipeline._FEWEST", 5)  # batches change nothing
-    monkeypatch.setattr("reality_check.models.pipeline._MOST", {"cpu": 5})
+    monkeypatch.setattr("reality_check.models.pipeline._MIN_IMAGES", 5)  # batches change nothing
+    monkeypatch.setattr("reality_check.models.pipeline._MAX_IMAGES", {"cpu": 5})
     images = make_images(4)
     networks, score = networks_of(images), score_with(images.labels, normalize)
     found, embeddings = score_networks(networks, pipeline(images), CPU, score, CORRUPTED)
