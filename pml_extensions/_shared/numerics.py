@@ -56,7 +56,7 @@ def differentiable_as(function: AnyFunction) -> AnyFunction:
     """Decorate the backward pass of a :class:`Fused` that is not differentiable itself.
 
     With ``create_graph=True`` and under torch.func, gradients are those of ``function``, which
-    computes the same equation by plain operations. ``once_differentiable`` is not enough: it
+    computes the forward pass by plain operations. ``once_differentiable`` is not enough: it
     silently gives a wrong second derivative if the incoming gradient is a constant.
     """
 
@@ -149,8 +149,8 @@ class _Projections(Fused):
     @staticmethod
     @differentiable_as(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        # For projections z and their gradients g, the gradient of p_j is the sum over i of
-        # g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2.
+        # For projections z and their gradients g = grads[0], the gradient of p_j is the sum over i
+        # of g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2. The norms are used here only.
         x, p, projected, inverse_norms = ctx.saved_tensors
         radial = (grads[0] * projected).sum(dim=0, keepdim=True).mul_(inverse_norms.square())
         scaled_grad = grads[0] * inverse_norms

@@ -40,7 +40,10 @@ class ChunkedSoftmax(Softmax):
         return softplus(sums.others - sums.own)
 
     def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
-        """Return the sums of the softmax; see :meth:`Softmax.sums`."""
+        """Return the sums of the softmax, and the rows of the samples' own classes.
+
+        ``rows`` are tensors with a row for each class; see :meth:`Softmax.sums`.
+        """
         if torch.compiler.is_compiling():
             return _traceable_sums(logits, self.chunk_size, labels, x, rows)
         own, others, total, *label_rows = _ChunkedSums.apply(

@@ -366,7 +366,10 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
 
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
-    """Return the settings of the first folder, with the methods and final metrics of all."""
+    """Return the settings of the first folder, with the methods and metrics of all folders.
+
+    ``protocol.described`` describes the metrics of the user.
+    """
     first, configs = parts[0].config, [part.config for part in parts]
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}

@@ -421,12 +421,10 @@ class States:
         return self._states[key]
 
     def ready(self) -> Iterator[StudyState]:
-        """Yield the states of the studies whose trials can start, in the order of the plan.
-
-        A method whose trials all diverged has no studies after its searches.
-        """
+        """Yield the states of the studies whose trials can start, in the order of the plan."""
         for study in self.plan:
             state = self.get(study.key)
+            # No state: earlier studies are not complete. No trials: all trials of them diverged.
             if state is not None and state.num_trials:
                 yield state
 

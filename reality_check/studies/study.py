@@ -145,6 +145,7 @@ class Study:
         failures: list[BaseException] = []
         objective = functools.partial(self._run_claimed, work, about or {}, failures)
         try:
+            # A duplicate attempt stands down, and the next call offers another trial.
             self.study.optimize(objective, n_trials=1, catch=(DuplicateTrial,))
         except NothingWaits:
             return True  # another worker took the waiting trial; there may be others

@@ -49,7 +49,7 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
 
 
 def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
-    """Apply an affine map to the channels of each image.
+    """Blend each image with black (brightness), its mean grey (contrast) or itself in grey.
 
     Args:
         operation: (B,), the operation of each image: brightness, contrast or saturation.
@@ -57,6 +57,7 @@ def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
     """
     channels = images.shape[1]
     luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
+    # For the channels of a pixel, and in the last row for the mean colour of its image.
     maps = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
     maps[:, :channels] = share[:, None, None] * np.eye(channels)
     maps[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
@@ -64,8 +65,8 @@ def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
     matrices = torch.from_numpy(maps).to(images.device, non_blocking=True)
     flat = images.flatten(2)
     with without_autocast(images), without_tf32(images.device):
-        mean = torch.bmm(matrices[:, channels:], flat.mean(dim=2)[:, :, None])
-        mixed = torch.baddbmm(mean.expand(-1, channels, 1), matrices[:, :channels], flat)
+        offset = torch.bmm(matrices[:, channels:], flat.mean(dim=2)[:, :, None])
+        mixed = torch.baddbmm(offset.expand(-1, channels, 1), matrices[:, :channels], flat)
     return mixed.clamp_(0, 255).view_as(images)
 
 

@@ -97,7 +97,7 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
             raise UsageError(
                 f"The first line of {str(file)!r} names the columns "
                 f"{', '.join(map(repr, columns)) or '(none)'}, but it must have 'path' and "
-                f"'label'; write path,label or path,label,split.{nearest(name, columns)}"
+                f"'label'; write path,label or path,label,split."
             )
     reader.fieldnames = columns
     for row in reader:

@@ -70,7 +70,7 @@ def test_only_training_images(tmp_path: Path) -> None:
     [
         ("", r"names the columns \(none\).*path,label"),
         ("file,label\na,b\n", "'file', 'label', but it must have 'path'"),
-        ("path,labels\na,b\n", "Did you mean 'labels'"),
+        ("path,labels\na,b\n", "'path', 'labels', but it must have 'path' and 'label'"),
         ("path;label\na;b\n", "'path;label'"),
         ("path,label\n", "lists no images"),
         ("path,label\na,1\nb\n", "Line 3 .* has not 2 columns"),
