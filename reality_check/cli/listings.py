@@ -42,7 +42,7 @@ OWN_TRUNKS = {
     "conv4_pool": "width=64\n"
     "Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.",
     "bn_inception": "-\nGoogLeNet with batch normalisation, up to its last feature maps.",
-    "identity": "-\nReturn the input: a trunk for vectors, which need none.",
+    "identity": "-\nA trunk that returns its input, for vectors.",
 }
 _ARGUMENTS = "arguments of its own (and what it is)"
 #: Arguments that the harness passes itself.
