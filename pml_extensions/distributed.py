@@ -130,11 +130,16 @@ class _ScaledGradient(torch.autograd.Function):
         return grads[0] * ctx.factor, None
 
 
-def _in_order_of_ranks(indices_tuple: IndicesTuple, size: int, num_references: int) -> IndicesTuple:
-    """Convert indices from PML's order of the full batch, own rank first, to the order of ranks."""
+def _in_order_of_ranks(
+    indices_tuple: IndicesTuple, num_embeddings: int, num_references: int
+) -> IndicesTuple:
+    """Convert indices from PML's order of the full batch, own rank first, to the order of ranks.
+
+    Each rank has ``num_embeddings`` embeddings and ``num_references`` references.
+    """
     # (anchor, positive, negative) or (anchor, positive, anchor, negative).
-    negatives_or_anchors = num_references if len(indices_tuple) == 3 else size
-    sizes = (size, num_references, negatives_or_anchors, num_references)
+    third_size = num_references if len(indices_tuple) == 3 else num_embeddings
+    sizes = (num_embeddings, num_references, third_size, num_references)
     return tuple(map(_reordered, indices_tuple, sizes))
 
 
@@ -142,6 +147,6 @@ def _reordered(index: Tensor, size: int) -> Tensor:
     """Convert one tensor of indices, where each rank has ``size`` samples."""
     own_rank = torch.distributed.get_rank()
     block, offset = index // size, index % size
-    # Block 0 is the own rank's, so the blocks of the ranks before the own one are shifted by 1.
+    # Block 0 is this rank's; blocks 1, 2, ... are those of the other ranks, in order.
     rank = torch.where(block == 0, own_rank, torch.where(block <= own_rank, block - 1, block))
     return rank * size + offset

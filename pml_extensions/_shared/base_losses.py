@@ -68,8 +68,9 @@ class Float32Loss(_Base):
         # PML tests ``ref_emb is embeddings``, so one tensor must be cast to one tensor.
         x = _half_to_float32(embeddings)
         if ref_emb is not None:
-            # PML's wrapper joins the batches of all ranks, this rank's first. That shows in the
-            # autograd graph; comparing values would synchronise with the GPU.
+            # PML's wrapper concatenates the batches of all ranks, this rank's first: then the first
+            # input of ``ref_emb`` in the autograd graph is the node that computed the embeddings.
+            # Comparing values would synchronise with the GPU.
             inputs = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
             has_all_ranks = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
             source = embeddings.grad_fn
@@ -182,8 +183,9 @@ class ProxyLoss(Phased, Float32Loss):
         )
         self.softmax = _require_method("softmax", softmax, "sums", "ChunkedSoftmax()") or Softmax()
         self.check_labels = one_of("check_labels", check_labels, (None, True, False))
-        names = ["num_classes", "embedding_size", *self.phase_checks]
-        self.add_to_recordable_attributes(list_of_names=names, is_stat=False)
+        self.add_to_recordable_attributes(
+            list_of_names=["num_classes", "embedding_size", *self.phase_checks], is_stat=False
+        )
 
     def get_logits(self, embeddings: Tensor) -> Tensor:
         """Return the logits of the softmax; a larger one means more similar.
@@ -256,7 +258,7 @@ class ProxyLoss(Phased, Float32Loss):
     def classes(
         self, x: Tensor, labels: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the labels and the class-wise parameters in this step, in the dtype of ``x``.
+        """Return the labels and the class-wise parameters of this step, in the dtype of ``x``.
 
         With a class sampler in training, the parameters have one row for each sampled class, and
         the labels are renumbered to index these rows.

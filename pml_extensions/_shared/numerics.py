@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# In a float64 expansion, squared distances below this fraction of squared lengths count as zero.
+# In xx + yy - 2xy in float64, squared distances below this fraction of xx count as zero.
 COINCIDENT = 1e-14
 # A shorter vector counts as zero: its direction is rounding noise and the Jacobian 1/|x| explodes.
 SHORTEST_VECTOR = 1e-6
@@ -52,12 +52,13 @@ def gradients(
         return *vjp(tuple(output_grads)), *(None for _ in integers)
 
 
-def differentiable_as(function: AnyFunction) -> AnyFunction:
+def second_derivatives_from(plain_forward: AnyFunction) -> AnyFunction:
     """Decorate the backward pass of a :class:`Fused` that is not differentiable itself.
 
-    With ``create_graph=True`` and under torch.func, gradients are those of ``function``, which
-    computes the forward pass by plain operations. ``once_differentiable`` is not enough: it
-    silently gives a wrong second derivative if the incoming gradient is a constant.
+    With ``create_graph=True`` and under torch.func, the decorated function returns the gradients of
+    ``plain_forward``, which computes the forward pass by plain operations. torch's
+    ``once_differentiable`` is not enough: it silently gives a wrong second derivative if the
+    incoming gradient is a constant.
     """
 
     def decorate(backward: AnyFunction) -> AnyFunction:
@@ -65,7 +66,7 @@ def differentiable_as(function: AnyFunction) -> AnyFunction:
         def wrapped(ctx: Any, *grads: Tensor | None) -> Any:
             if not torch.is_grad_enabled():
                 return backward(ctx, *grads)
-            return gradients(function, ctx.saved_tensors[: len(ctx.needs_input_grad)], grads)
+            return gradients(plain_forward, ctx.saved_tensors[: len(ctx.needs_input_grad)], grads)
 
         return wrapped
 
@@ -118,7 +119,7 @@ class _UnitVectors(Fused):
         return x * inverse_norms, inverse_norms
 
     @staticmethod
-    @differentiable_as(plain_unit_vectors)
+    @second_derivatives_from(plain_unit_vectors)
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         # For a unit vector u and its gradient g, the gradient of x is (g - (g u) u) / |x|.
         _, vectors, inverse_norms = ctx.saved_tensors
@@ -147,10 +148,10 @@ class _Projections(Fused):
         return (x @ p.t()).mul_(inverse_norms), inverse_norms
 
     @staticmethod
-    @differentiable_as(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
+    @second_derivatives_from(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         # For projections z and their gradients g = grads[0], the gradient of p_j is the sum over i
-        # of g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2. The norms are used here only.
+        # of g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2. The norms get no gradient.
         x, p, projected, inverse_norms = ctx.saved_tensors
         radial = (grads[0] * projected).sum(dim=0, keepdim=True).mul_(inverse_norms.square())
         scaled_grad = grads[0] * inverse_norms
@@ -223,6 +224,7 @@ class _PairwiseDistances(Fused):
 
 
 def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return the result of :func:`pairwise_distances`, without its gradient."""
     if x.dtype != torch.float32 or x.device.type != "cpu":
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
     double_x, double_y = x.double(), y.double()

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from .numerics import (
     Fused,
-    differentiable_as,
     paired_distances,
     pairwise_distances,
+    second_derivatives_from,
     squared_lengths,
 )
 
@@ -69,6 +69,7 @@ def padded_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
         of quadruples, shape (). If it is 0, all indices are arbitrary.
     """
     order, ends = _ordered_by_quadruple(labels)
+    # The positions of the ends, in order, and then other positions, which are replaced.
     last = (~ends).to(torch.uint8).argsort(stable=True)[: len(labels) // 4]
     last = torch.where(ends[last], last, last[0])
     return _quadruples_ending_at(last, order), ends.sum()
@@ -113,6 +114,7 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     num_classes = len(starts)
     # Samples that are left out form one more class, which is never paired.
     class_of = torch.where(is_used & exists, (is_class.cumsum(0) - 1)[first], num_classes)
+    # At least 2, so that means over no quadruple are finite.
     sizes = _group_sums(x.new_ones(len(x)), class_of, num_classes + 1).clamp(min=2)
     if k == 2:
         within, between, *_ = _MeanSquares.apply(x, sizes, class_of)
@@ -196,9 +198,10 @@ def _nonzero(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
 def _index_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Return all pairs a < b < ``n`` like torch.triu_indices, traceable for dynamic ``n``."""
     index = torch.arange(n, device=device)
-    later = n - 1 - index
+    later = n - 1 - index  # the number of b for each a
     total = n * (n - 1) // 2
     a = index.repeat_interleave(later, output_size=total)
+    # The first pair of each a has b = a + 1.
     return a, torch.arange(total, device=device) - (later.cumsum(0) - later - index - 1)[a]
 
 
@@ -222,8 +225,8 @@ def _plain_mean_squares(x: Tensor, sizes: Tensor, class_of: Tensor) -> tuple[Ten
 class _MeanSquares(Fused):
     """Mean squared distances within classes, shape (C,), and between them, shape (C, C).
 
-    Most of the time goes into reading and writing N x D tensors, which autograd would do three
-    times as often.
+    Most of the time goes into reading and writing N x D tensors; autograd would read and write them
+    three times as often.
     """
 
     @staticmethod
@@ -240,10 +243,11 @@ class _MeanSquares(Fused):
         return variance * (2 * sizes / (sizes - 1)), between, centred, shift
 
     @staticmethod
-    @differentiable_as(_plain_mean_squares)
+    @second_derivatives_from(_plain_mean_squares)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         x, sizes, class_of, _, _, centred, shift = ctx.saved_tensors
         grad_within, grad_between, *_ = grads
+        # The gradient of a sample x is scale x + offset, with one scale and offset for each class.
         symmetric = grad_between + grad_between.t()
         grad_spread = symmetric.sum(dim=1)
         grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(symmetric, centred, alpha=-1)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .numerics import Fused, differentiable_as
+from .numerics import Fused, second_derivatives_from
 
 #: Exponents are clamped to this: e^-80 = 2e-35 changes no sum and is not denormal in float32.
 NEGLIGIBLE = -80.0
@@ -39,8 +39,9 @@ class Sums(NamedTuple):
 class Part(NamedTuple):
     """Sums over a part of the classes.
 
-    ``top`` is the largest logit of a class other than the sample's own, and ``top + log_sum`` is
-    the log-sum-exp of the logits of these other classes.
+    ``own``, which is 0 if the part lacks the sample's own class, and ``total`` are as in
+    :class:`Sums`. ``top`` is the largest logit of a class other than the sample's own, and
+    ``top + log_sum`` is the log-sum-exp of the logits of these other classes.
     """
 
     own: Tensor
@@ -81,12 +82,13 @@ def logit_gradient(
     terms.clamp_(min=NEGLIGIBLE).exp_()
     # Not exp(z - (top + log_sum)): a large ``top`` would round log_sum off.
     weight = torch.exp(-log_sum) * (0.0 if grad_others is None else grad_others)
-    # Products of denormal numbers are slow.
+    # Clamped terms become 0, because products of denormal numbers are slow.
     grad = torch.threshold_(terms, math.exp(NEGLIGIBLE) * 1.001, 0.0).mul_(weight.unsqueeze(-1))
-    own = grad.gather(-1, column).masked_fill(present, 0.0)
+    # The sum over other classes has no gradient in the column of the own class.
+    label_grad = grad.gather(-1, column).masked_fill(present, 0.0)
     if grad_own is not None:
-        own += grad_own.unsqueeze(-1) * present
-    grad.scatter_(-1, column, own)
+        label_grad += grad_own.unsqueeze(-1) * present
+    grad.scatter_(-1, column, label_grad)
     return grad if grad_total is None else grad.add_(grad_total.unsqueeze(-1))
 
 
@@ -133,7 +135,7 @@ class _MatrixSums(Fused):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    @differentiable_as(plain_sums)
+    @second_derivatives_from(plain_sums)
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
         z, labels, _, _, _, top, log_sum = ctx.saved_tensors
         return logit_gradient(z, labels, top, log_sum, grads[:3]), None
@@ -143,27 +145,27 @@ class Softmax:
     """A softmax over all classes at once, from the N x C matrix of logits."""
 
     def cross_entropy(
-        self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor
+        self, logits: Logits, x: Tensor, parameters: Sequence[Tensor], labels: Tensor
     ) -> Tensor:
         """Return ``-ln softmax(z)_y`` of each sample, shape (N,).
 
         Args:
             logits: Computes the logits z.
             x: Embeddings, shape (N, D).
-            rows: Class-wise parameters, shape (C, ...).
+            parameters: Class-wise parameters, shape (C, ...).
             labels: Own classes y, shape (N,), values 0..C-1.
         """
-        return F.cross_entropy(logits(x, *rows), labels, reduction="none")
+        return F.cross_entropy(logits(x, *parameters), labels, reduction="none")
 
-    def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
+    def sums(self, logits: Logits, x: Tensor, parameters: Sequence[Tensor], labels: Tensor) -> Sums:
         """Return the sums of the softmax; the cross-entropy is ``softplus(others - own)``.
 
         The arguments are those of :meth:`cross_entropy`.
         """
         # Selected before the logits, so that backward adds the sparse gradient to the dense one.
-        label_rows = tuple(select_label_rows(parameter, labels) for parameter in rows)
-        z = logits(x, *rows)
+        label_rows = tuple(select_label_rows(parameter, labels) for parameter in parameters)
+        z = logits(x, *parameters)
         if not z.requires_grad:  # then the gradient would be sparse, which Adam refuses
-            label_rows = tuple(parameter.index_select(0, labels) for parameter in rows)
+            label_rows = tuple(parameter.index_select(0, labels) for parameter in parameters)
         own, others, total, *_ = _MatrixSums.apply(z, labels)
         return Sums(own, others, total, label_rows)

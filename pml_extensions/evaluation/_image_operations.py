@@ -35,6 +35,7 @@ def shear(image: Image, x_degrees: float, y_degrees: float) -> Image:
 
 
 def _centred(size: int) -> NDArray[np.float64]:
+    """Return the coordinates of ``size`` pixels relative to their centre."""
     return np.arange(size, dtype=np.float64) - (size - 1) / 2
 
 
@@ -93,6 +94,7 @@ def shift_hue_and_saturation(image: Image, hue: float, saturation: float) -> Ima
     value = np.maximum(np.maximum(red, green), blue)
     chroma = value - np.minimum(np.minimum(red, green), blue)
     divisor = np.maximum(chroma, 1)
+    # The hue in sixths of the circle: red is at 0, green at 2 and blue at 4.
     sixths = np.where(
         value == red,
         (green - blue) / divisor,

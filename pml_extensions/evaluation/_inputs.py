@@ -95,7 +95,7 @@ def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
 
 
 def integers_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
-    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), on their own device.
+    """Return the labels of the rows of ``x``, int64, shape (N,), on the device of ``labels``.
 
     Args:
         x: Embeddings, shape (N, D).

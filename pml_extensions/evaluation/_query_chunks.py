@@ -22,20 +22,20 @@ from pml_extensions.functional import free_memory
 _MEMORY_FRACTION = 0.25
 _MAX_BYTES = 2**32
 #: Numbers in memory for each similarity while ranking by values, and while sorting.
-VALUES, SORTED = 4, 16
+NUMBERS_BY_VALUES, NUMBERS_BY_SORTING = 4, 16
 
 
-def chunk_rows(references: Side, copies: int, max_rows: int | None) -> int:
+def chunk_rows(references: Side, numbers: int, max_rows: int | None) -> int:
     """Return for how many queries the similarities to all references fit on a GPU, at least 1.
 
     Args:
         references: All references.
-        copies: Numbers in memory for each similarity, in the dtype of the vectors.
+        numbers: Numbers in memory for each similarity, in the dtype of the vectors.
         max_rows: Upper limit of the result; None: no limit.
     """
     vectors = references.vectors
     num_bytes = min(_MAX_BYTES, int(_MEMORY_FRACTION * free_memory(vectors.device)))
-    rows = num_bytes // (copies * vectors.element_size() * len(vectors))
+    rows = num_bytes // (numbers * vectors.element_size() * len(vectors))
     return max(1, rows if max_rows is None else min(rows, max_rows))
 
 
@@ -97,7 +97,7 @@ def rank_by_values(
         Positions of the queries whose ranks are not exact, because an own reference and another one
         are equally similar.
     """
-    column_of = torch.empty_like(references.positions)
+    column_of = torch.empty_like(references.positions)  # from position to column
     column_of[references.positions] = torch.arange(len(column_of), device=column_of.device)
     tied = torch.empty_like(queries.classes, dtype=torch.bool)
 
@@ -133,6 +133,7 @@ def _ranks(
     # One more than the ranks of interest, to detect a tie with the last one.
     count = min(depth + 1, num_references)
     above, at_least = _numbers_above(_largest(similarities, count), thresholds)
+    # The best own reference may be farther than the ``count`` nearest references.
     if task.first_limit > depth:
         best = thresholds[:, :1]
         above[:, 0], at_least[:, 0] = ((similarities > best).sum(1), (similarities >= best).sum(1))
@@ -148,8 +149,7 @@ def _ranks(
 def _numbers_above(descending: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
     """Return how many values of each row are above, and at or above, each threshold."""
     ascending, bounds = -descending, -thresholds
-    above = torch.searchsorted(ascending, bounds)
-    return above, torch.searchsorted(ascending, bounds, right=True)
+    return torch.searchsorted(ascending, bounds), torch.searchsorted(ascending, bounds, right=True)
 
 
 def _largest(values: Tensor, count: int) -> Tensor:

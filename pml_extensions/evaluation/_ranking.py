@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pml_extensions.evaluation._query_chunks import (
-    SORTED,
-    VALUES,
+    NUMBERS_BY_SORTING,
+    NUMBERS_BY_VALUES,
     chunk_rows,
     rank_by_values,
     to_device,
@@ -116,6 +116,7 @@ class Retrieval:
         # Rows of the references, class by class, and of the queries in the same order of classes.
         queries = order = start[ref_class].argsort(stable=True)
         if self.references is not None:
+            # Queries without a reference of their class come last and are left out.
             starts = F.pad(start, (0, 1), value=num_references)
             queries = starts[query_class].argsort(stable=True)[: len(widths)]
         query_class, ref_class, queries, order, num_own, sizes, start = to_device(
@@ -196,7 +197,7 @@ class Retrieval:
         """Rank by counting more similar references; return the queries with inexact ranks."""
         size = self.chunk_size or _CHUNK_SIZE
         if self.on_gpu:
-            rows = chunk_rows(references, VALUES, self.chunk_size)
+            rows = chunk_rows(references, NUMBERS_BY_VALUES, self.chunk_size)
             return rank_by_values(
                 queries, references, task, widths, rows, scores, self.includes_query
             )
@@ -215,7 +216,7 @@ class Retrieval:
         widths: Sequence[int],
         scores: Scores,
     ) -> None:
-        """Rank the references for ``queries`` by sorting."""
+        """Rank the references for the queries at rows ``queries`` by :func:`rank_by_sorting`."""
         num_references = len(ref_class)
         rounded = (
             not (self.on_gpu or self.normalize)
@@ -233,7 +234,7 @@ class Retrieval:
         else:
             query_side = self._side(self.queries, query_class, queries, rounded)
         if self.on_gpu:
-            size = chunk_rows(references, SORTED, self.chunk_size)
+            size = chunk_rows(references, NUMBERS_BY_SORTING, self.chunk_size)
         elif not halved:
             size = max(1, min(size, _MAX_SORTED_ENTRIES_ON_CPU // num_references))
         exclude = queries if self.includes_query else None
@@ -256,7 +257,7 @@ class Retrieval:
     ) -> Side:
         """Return ``rows`` of vectors (None: all), normalised or with offsets for distances.
 
-        With ``rounded`` the vectors stay raw, because :func:`rank_by_sorting` rounds them.
+        If ``rounded``, the vectors stay raw, because :func:`rank_by_sorting` rounds them.
         """
         side = Side(vectors, None, classes, torch.arange(len(vectors), device=vectors.device))
         if rows is not None:

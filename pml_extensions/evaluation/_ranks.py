@@ -96,6 +96,7 @@ class Ranks:
     def _update(self, rows: Tensor) -> None:
         """Update the number of open ranks in ``rows``, and the similarity of the last open one."""
         is_open = self._num_preceding[rows] <= self._max_preceding[rows]
+        # The ranks up to the last open one count as open.
         num_open = (self._uncounted_ranks[rows] * is_open).amax(dim=1)
         last = (num_open.long() - 1).clamp(min=0).unsqueeze(1)
         lowest = self.thresholds[rows].gather(1, last).squeeze(1)

@@ -33,7 +33,10 @@ class Scores:
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
     def limits(self, num_references: int) -> tuple[int | None, int]:
-        """Return the highest rank that must be exact (None: R), and for the best own reference."""
+        """Return the highest rank that must be exact, and the same for the best own reference.
+
+        The first is None if it is R, the number of own references of the query.
+        """
         last = min(self.nearest or num_references, num_references)
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))

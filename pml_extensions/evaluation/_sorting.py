@@ -57,6 +57,7 @@ def rank_by_sorting(
     """
     num_queries, num_references = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
+    # The sides that are multiplied: raw, normalised or rounded vectors.
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
         left, right, scale, slack = _round_vectors(queries, references)
@@ -83,7 +84,8 @@ def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
     """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
 
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
-    all products is in memory. The offset of a row is left out, since it does not change its order.
+    all products is in memory. The offset of the query is left out, since it does
+    not change the order of the references.
     """
     size, num_rows = buffer.shape
     offset = buffer.new_zeros(num_rows) if side.offset is None else side.offset

@@ -82,6 +82,7 @@ def split_by_class(class_sizes: Tensor, size: int) -> list[slice]:
     total = int(ends[-1]) if len(ends) else 0
     tiles, start = [], 0
     while start < total:
+        # The first class of the tile, the first that ends after it, and the first that is too large.
         first = int(torch.searchsorted(ends, start, right=True))
         fitting = int(torch.searchsorted(ends, start + size, right=True))
         similar = int(
@@ -108,20 +109,19 @@ def rank_among_themselves(
         for rows in tiles
     ]
     for i, rows in enumerate(tiles):
-        first = side.tile(rows)
+        first, first_ranks = side.tile(rows), ranks_of_tiles[i]
         for j in range(i + 1, len(tiles)):
-            above, below = ranks_of_tiles[i], ranks_of_tiles[j]
-            if (above is None or above.finished) and (below is None or below.finished):
+            second_ranks = ranks_of_tiles[j]
+            if all(ranks is None or ranks.finished for ranks in (first_ranks, second_ranks)):
                 continue
             second = side.tile(tiles[j])
             similarities = first.similarities(second)
-            if above is not None:
-                above.count(similarities, second.positions)
-            if below is not None:
-                below.count(similarities.t(), first.positions)
-        ranks = ranks_of_tiles[i]
-        if ranks is not None:
-            scores.add(first.positions, ranks.ranks(), ranks.num_own)
+            if first_ranks is not None:
+                first_ranks.count(similarities, second.positions)
+            if second_ranks is not None:
+                second_ranks.count(similarities.t(), first.positions)
+        if first_ranks is not None:
+            scores.add(first.positions, first_ranks.ranks(), first_ranks.num_own)
             ranks_of_tiles[i] = None  # frees its memory
 
 

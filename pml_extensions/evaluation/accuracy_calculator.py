@@ -171,6 +171,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
     def _check(
         self, x: Tensor, labels: Tensor, refs: Tensor, ref_labels: Tensor, includes_query: bool
     ) -> None:
+        """Raise ValueError if an argument of get_accuracy is not allowed."""
         for vectors, y, name, labels_name in (
             (x, labels, "query", "query_labels"),
             (refs, ref_labels, "reference", "reference_labels"),
@@ -210,9 +211,9 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         if not is_query.any():
             c_f.LOGGER.warning("None of the query labels are in the reference set.")
             return {name: pml.nan_accuracy(query_classes, self.return_per_class) for name in names}
-        is_same = includes_query and _equal(refs, x)
+        self_retrieval = includes_query and _equal(refs, x)
         per_query = RetrievalMetrics(normalize=False, metrics=names)._score_checked(
-            x, labels, None if is_same else refs, ref_labels, includes_query, nearest
+            x, labels, None if self_retrieval else refs, ref_labels, includes_query, nearest
         )
         return self._averages(per_query, labels.cpu().numpy(), is_query)
 
@@ -222,6 +223,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         labels: NDArray[np.int64],
         is_query: NDArray[np.bool_],
     ) -> dict[str, Any]:
+        """Return the averages that get_accuracy returns, from the metrics of each query."""
         if not (self.avg_of_avgs or self.return_per_class):
             return {name: float(values[is_query].mean()) for name, values in per_query.items()}
         _, means = class_means(per_query, labels[is_query], is_query)

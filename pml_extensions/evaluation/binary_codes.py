@@ -142,6 +142,7 @@ class _Task(NamedTuple):
         reference: Tensor | ArrayLike | None,
         reference_labels: Tensor | ArrayLike | None,
     ) -> _Task:
+        """Check the arguments of :func:`hamming_retrieval`, and pack codes that are not packed."""
         if (reference is None) != (reference_labels is None):
             raise ValueError("reference and reference_labels must be given together.")
         x = _inputs.matrix(embeddings, "embeddings")
@@ -224,6 +225,7 @@ def _hit_probability(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tens
     """
     drawn = (k - nearer).clamp(min=0).minimum(tied)
     misses = (tied - hits - drawn).clamp(min=0)
+    # The logarithms of the four factorials in the quotient of two binomial coefficients.
     terms = (tied - hits, tied - drawn, misses, tied)
     a, b, c, d = ((n + 1).double().lgamma() for n in terms)
     return 1 - (a + b - c - d).exp() * (drawn <= tied - hits)

@@ -109,8 +109,8 @@ def average_distance_to_proxy(
     return float((sums[present] / sizes[present]).mean())
 
 
-def _float64(rows: Tensor, normalize: bool) -> Tensor:
-    return directions(rows.double()) if normalize else rows.double()
+def _float64(x: Tensor, normalize: bool) -> Tensor:
+    return directions(x.double()) if normalize else x.double()
 
 
 def _chunks(x: Tensor) -> list[slice]:

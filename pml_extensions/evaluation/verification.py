@@ -186,6 +186,7 @@ def _vector(values: Tensor | ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def _checked_same(same: Tensor | ArrayLike, num_pairs: int) -> NDArray[np.bool_]:
+    """Check ``same`` and return it as booleans, shape (P,)."""
     values = _inputs.integers(same, "same").cpu().numpy()
     if len(values) != num_pairs:
         raise ValueError(

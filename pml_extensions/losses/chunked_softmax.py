@@ -33,21 +33,18 @@ class ChunkedSoftmax(Softmax):
         self.chunk_size = positive_integer("chunk_size", chunk_size)
 
     def cross_entropy(
-        self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor
+        self, logits: Logits, x: Tensor, parameters: Sequence[Tensor], labels: Tensor
     ) -> Tensor:
         """Return ``-ln softmax(z)_y`` of each sample, shape (N,); accurate also near 0."""
-        sums = self.sums(logits, x, rows, labels)
+        sums = self.sums(logits, x, parameters, labels)
         return softplus(sums.others - sums.own)
 
-    def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
-        """Return the sums of the softmax, and the rows of the samples' own classes.
-
-        ``rows`` are tensors with a row for each class; see :meth:`Softmax.sums`.
-        """
+    def sums(self, logits: Logits, x: Tensor, parameters: Sequence[Tensor], labels: Tensor) -> Sums:
+        """Return the sums of the softmax; see :meth:`Softmax.sums`."""
         if torch.compiler.is_compiling():
-            return _traceable_sums(logits, self.chunk_size, labels, x, rows)
+            return _traceable_sums(logits, self.chunk_size, labels, x, parameters)
         own, others, total, *label_rows = _ChunkedSums.apply(
-            logits, self.chunk_size, labels, x, *rows
+            logits, self.chunk_size, labels, x, *parameters
         )
         return Sums(own, others, total, tuple(label_rows))
 

@@ -67,8 +67,8 @@ class ClassSampler(torch.nn.Module):
         # No random number is drawn, so a loss has the same initial weights without a sampler.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
-        # Labels, draw number and last recomputing backward pass of recent calls; at least as many
-        # calls as a backward pass may recompute.
+        # Labels, draw number and last recomputing backward pass of recent calls. ``maxlen`` must be at
+        # least the number of calls that a backward pass recomputes.
         self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
@@ -124,11 +124,11 @@ class ClassSampler(torch.nn.Module):
             return self.draw
         # A recomputed call gets the same label tensor (int64 labels are not copied). If several
         # calls shared that tensor, a backward pass recomputes the last call first.
-        task = torch._C._current_graph_task_id()
+        backward_id = torch._C._current_graph_task_id()
         for call in reversed(self._recent):
-            call_labels, draw, last_task = call
-            if call_labels.data_ptr() == labels.data_ptr() and last_task != task:
-                call[2] = task
+            call_labels, draw, last_backward_id = call
+            if call_labels.data_ptr() == labels.data_ptr() and last_backward_id != backward_id:
+                call[2] = backward_id
                 return draw
         return self.draw
 

@@ -90,12 +90,9 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         """Return the pairs or triplets for the loss; called by ``forward``."""
         if input_indices_tuple is not None:
             memory_index = self.curr_batch_idx
-            if len(input_indices_tuple) == 3:
-                a, p, n = input_indices_tuple
-                input_indices_tuple = (a, memory_index[p], memory_index[n])
-            else:
-                a1, p, a2, n = input_indices_tuple
-                input_indices_tuple = (a1, memory_index[p], a2, memory_index[n])
+            # (anchor, positive, negative) or (anchor, positive, anchor, negative).
+            a, p, *anchors, n = input_indices_tuple
+            input_indices_tuple = (a, memory_index[p], *anchors, memory_index[n])
         indices: IndicesTuple = super().create_indices_tuple(
             embeddings, labels, E_mem, L_mem, input_indices_tuple, do_remove_self_comparisons
         )

@@ -128,11 +128,13 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
 
     @num_unused_samples.setter
     def num_unused_samples(self, value: Tensor | int) -> None:
+        # A tensor is overwritten in place unless the device changes, because a CUDA graph writes to
+        # its memory.
         old = vars(self).get("_num_unused_samples")
         if not isinstance(old, Tensor) or getattr(value, "device", old.device) != old.device:
             self._num_unused_samples = value
         elif isinstance(value, Tensor):
-            old.copy_(value)  # in place, because a CUDA graph writes to this memory
+            old.copy_(value)
         else:
             old.fill_(value)
 
@@ -238,6 +240,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         else:
             a1, p, a2, n = lmu.convert_to_pairs(indices_tuple, labels, ref_labels)
             pos, neg = (a1, p), (a2, n)
+        # All pairs need the whole matrix; for given pairs, None chooses the faster way.
         use_matrix = True if indices_tuple is None else None
         pos_distances, neg_distances = distances_of_pairs(x, y, pos, neg, use_matrix=use_matrix)
         pos_losses = sum(self._weights()[:2]) * pos_distances.pow(self.k) * pos_exist

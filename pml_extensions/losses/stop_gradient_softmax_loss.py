@@ -16,9 +16,9 @@ from .._shared.base_losses import ProxyLoss
 from .._shared.checks import fraction, non_negative, one_of, positive, positive_or_infinite
 from .._shared.numerics import (
     Fused,
-    differentiable_as,
     inverse_lengths,
     plain_unit_vectors,
+    second_derivatives_from,
     softplus,
     without_autocast,
     world_size,
@@ -200,7 +200,7 @@ def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:
 
 
 class _ProductAndCosineLogits(Fused):
-    """W f and gamma cos(W, f), with one product in forward and no copy of the logits."""
+    """W f and gamma cos(W, f) with W constant, from one product and without copies of logits."""
 
     @staticmethod
     def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
@@ -211,8 +211,9 @@ class _ProductAndCosineLogits(Fused):
         return z, scale, inverse_norms
 
     @staticmethod
-    @differentiable_as(_plain_logits)
+    @second_derivatives_from(_plain_logits)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        # For f, a cosine has the gradient of the product over |f| |w|, without its part along f.
         f, w, _, z, scale, inverse_norms = ctx.saved_tensors
         grad_product, grad_cosine = grads[0]
         radial = (grad_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()

@@ -18,16 +18,14 @@ from .._shared.base_losses import ProxyLoss
 from .._shared.checks import non_negative, positive, positive_or_infinite
 from .._shared.numerics import (
     Fused,
-    differentiable_as,
     paired_distances,
     pairwise_distances,
     root,
+    second_derivatives_from,
     softplus,
     squared_lengths,
     without_autocast,
 )
-
-_WARP_ARGUMENTS = ("alpha", "k1", "k2", "delta_multiplier")
 
 
 class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
@@ -100,7 +98,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         other_warp: Warp | None = None,
         **kwargs: Any,
     ) -> None:
-        values = dict(zip(_WARP_ARGUMENTS, (alpha, k1, k2, delta_multiplier), strict=True))
+        values = {"alpha": alpha, "k1": k1, "k2": k2, "delta_multiplier": delta_multiplier}
         if own_warp is None:
             phase = self._complete_warp_arguments(values) | {"scale": scale}
         else:
@@ -181,12 +179,13 @@ class _ClassDistances(Fused):
         squared = torch.addmm(squared_lengths(c), x, c.t(), alpha=-2)
         squared_norms = squared_lengths(x).unsqueeze(1)
         t = squared.add_(squared_norms).clamp_min_(0.0).sqrt_()
+        # At short distances, relative to |x|, the product loses digits.
         near = _near_columns(t, 0.1 * squared_norms.sqrt())
         t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
         return t, near
 
     @staticmethod
-    @differentiable_as(lambda e, p, origin: (pairwise_distances(e, p),))
+    @second_derivatives_from(lambda e, p, origin: (pairwise_distances(e, p),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         e, p, origin, t, near = ctx.saved_tensors
         scaled_grad = (grads[0] / t).masked_fill_(t == 0, 0.0)

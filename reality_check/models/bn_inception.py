@@ -10,7 +10,11 @@ from torch import Tensor, nn
 
 
 class _Block(NamedTuple):
-    """Widths in a row of the paper's table; a pair is (1x1 reduction, 3x3 convolution after it)."""
+    """Widths of a block's branches, a row of the paper's table.
+
+    The branches are ``single`` (1x1), ``three`` (3x3), ``double`` (3x3 twice), and ``pool`` with a
+    1x1 ``projection``. A pair is (1x1 reduction, 3x3 convolutions after it).
+    """
 
     name: str
     single: int

@@ -9,6 +9,8 @@ from torch import nn
 
 
 class _FourBlocks(nn.Sequential):
+    """Four blocks of 3x3 convolution, BatchNorm and ReLU, each with pooling if ``pool``."""
+
     def __init__(self, channels: int, width: int, stride: int, pool: bool) -> None:
         layers: list[nn.Module] = []
         for index in range(4):

@@ -127,6 +127,7 @@ def build_network(
 
 
 def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
+    """Build the layers from vectors of ``width`` to embeddings."""
     arguments = options.model_dump()
     if options.init == "pca":
         if embedding_size > width:

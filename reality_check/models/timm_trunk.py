@@ -107,7 +107,10 @@ class TimmTrunk:
 @lru_cache(maxsize=16)
 @torch.no_grad()
 def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> bool:
-    """Return whether the output before pooling is (B, C, H, W), not tokens or (B, H, W, C)."""
+    """Return whether the output before pooling is (B, C, H, W), not tokens or (B, H, W, C).
+
+    ``arguments`` of the network are given as JSON, because those of a cached function are hashed.
+    """
     timm, title = import_library("timm", ""), f"trunk timm:{name}"
 
     def make(**options: Any) -> nn.Module:

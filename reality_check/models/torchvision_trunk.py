@@ -72,6 +72,7 @@ class TorchvisionTrunk:
         )
 
     def _entry(self, weights: str) -> Any:
+        """Return torchvision's enumeration member for the weights named ``weights``."""
         entries = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
         # The literature uses the first weights; the weights of newer recipes are named V2.
         name = "IMAGENET1K_V1" if weights == "imagenet" else weights
@@ -83,6 +84,7 @@ class TorchvisionTrunk:
         return entries[name]
 
     def _network(self, arguments: Mapping[str, Any], weights: Any) -> nn.Module:
+        """Create the network with ``weights`` of torchvision, or with random ones if None."""
         refuse_arguments(self.title, arguments, _SET_HERE)
         builder = self._models.get_model_builder(self.name)
 

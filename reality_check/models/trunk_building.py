@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -58,6 +59,7 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
 
 
 def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
+    """Build the trunk with random weights; raise UsageError if it does not take such samples."""
     if isinstance(source, OwnTrunk) and (source.name not in TRUNKS or config.trunk == "identity"):
         return source.build(config.arguments, shape)
     if isinstance(shape, TensorShape):
@@ -102,8 +104,7 @@ def preprocessing(config: Model, channels: int) -> Preprocessing:
     changes = config.preprocessing.model_dump(exclude_none=True)
     if len(default.mean) == 3:
         changes = {key: _repeat_single(value) for key, value in changes.items()}
-    values = {name: getattr(default, name) for name in ("mean", "std", "scale", "bgr")}
-    used = Preprocessing(**{**values, **changes})
+    used = replace(default, **changes)
     if channels == 1 and used.bgr and len(used.mean) == len(used.std) == 1:
         raise UsageError("preprocessing: bgr is for images of 3 channels, but these have 1.")
     return used

@@ -65,6 +65,7 @@ def _find_others(trunk: str) -> list[tuple[str, str]]:
 
 
 def _find_in_libraries(trunk: str) -> TrunkSource:
+    """Return the source of a name of torchvision or timm; raise UsageError if neither has it."""
     known = [*TRUNKS, *plugins("trunk")]
     problem = ""
     try:

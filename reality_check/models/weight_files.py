@@ -63,6 +63,7 @@ def _load(file: Path) -> Any:
 
 
 def _find_tensors(loaded: Any) -> dict[str, Tensor]:
+    """Return the tensors of a state_dict, or of the one in a checkpoint; {} if there are none."""
     if not isinstance(loaded, Mapping):
         return {}
     for key in _WRAPPERS:
@@ -87,7 +88,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
     weights = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
     # Files from before PyTorch 0.4.1 have no counts of batches.
     missing = [k for k in expected if k not in weights and not k.endswith("num_batches_tracked")]
-    if not set(weights) & set(expected):
+    if set(weights).isdisjoint(expected):
         raise UsageError(
             f"{title}: {source} holds the weights of another network ({_list_first(list(state))}); "
             f"this trunk's are {_list_first(list(expected))}."
@@ -129,6 +130,6 @@ def _drop_row_dimension(value: Tensor, like: Tensor) -> Tensor:
     return value[0] if like.ndim == 1 and value.shape == (1, *like.shape) else value
 
 
-def _list_first(names: list[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def _list_first(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
