@@ -139,6 +139,7 @@ def _ranks(
         above[:, 0], at_least[:, 0] = ((similarities > best).sum(1), (similarities >= best).sum(1))
     own_above, own_at_least = _numbers_above(thresholds, thresholds)
     k = torch.arange(1, width + 1, device=num_own.device)
+    # A tie: of the references at a threshold, some are not own ones.
     is_tied = at_least - above != own_at_least - own_above
     if count < num_references:
         is_tied |= at_least == count  # more ties may follow

@@ -84,8 +84,8 @@ def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
     """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
 
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
-    all products is in memory. The offset of the query is left out, since it does
-    not change the order of the references.
+    all products is in memory. The offset of the query is left out, since it does not change the
+    order of the references.
     """
     size, num_rows = buffer.shape
     offset = buffer.new_zeros(num_rows) if side.offset is None else side.offset
@@ -120,16 +120,16 @@ def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, 
     scale = 2.0 ** -math.frexp(largest * math.sqrt(dimensions))[1] / 2
     # Distances do not depend on the centre, so the mean of some vectors suffices.
     centre = references.vectors[:: -(-num_references // _CENTRE_ROWS)].double().mean(dim=0)
-    rounded, longest = [], 0.0
+    rounded, largest_square = [], 0.0
     for side in sides:
         parts = []
         for part in side.vectors.split(max(1, _ROUNDED_ENTRIES // dimensions)):
             centred = (part - centre).mul_(scale)
             parts.append((centred.float(), centred.square_().sum(dim=1) / -2))
         vectors, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        longest = max(longest, -2 * float(offset.min()))
+        largest_square = max(largest_square, -2 * float(offset.min()))
         rounded.append(Side(vectors, offset.float(), side.classes, side.positions))
-    slack = 2 * (dimensions + 16) * 2.0**-24 * longest
+    slack = 2 * (dimensions + 16) * 2.0**-24 * largest_square
     return rounded[0], rounded[-1], scale, slack
 
 

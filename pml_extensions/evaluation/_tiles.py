@@ -82,7 +82,7 @@ def split_by_class(class_sizes: Tensor, size: int) -> list[slice]:
     total = int(ends[-1]) if len(ends) else 0
     tiles, start = [], 0
     while start < total:
-        # The first class of the tile, the first that ends after it, and the first that is too large.
+        # Indices of the first class, of the first that ends too late, and of the first too large.
         first = int(torch.searchsorted(ends, start, right=True))
         fitting = int(torch.searchsorted(ends, start + size, right=True))
         similar = int(

@@ -26,14 +26,14 @@ _FLOAT32_INTEGERS = 2**24
 class AccuracyCalculator(pml.AccuracyCalculator):
     """Drop-in replacement for PML's class of the same name that takes less memory and time.
 
-    The constructor, ``get_accuracy`` and its keys and values are those of PML. Precision at 1,
+    The constructor, ``get_accuracy`` and its keys and values are PML's. Precision at 1,
     R-precision, MAP@R, MAP and MRR are computed by :class:`RetrievalMetrics`, so no N x k array of
     neighbours and no classes x N array of labels is needed. As in PML, vectors are compared by
     Euclidean distance without normalisation (PML's testers normalise them before), queries whose
     class has no reference do not count, the result is NaN if no query counts, equally distant
     references rank by index, and only the ``k`` nearest references count: all for ``k=None``, and
     the number of references of the largest class for ``"max_bin_count"``. R-precision and MAP@R
-    need at least the latter.
+    need at least that number.
 
     PML's own code is used for NMI and AMI, for metrics that a subclass adds or overrides, and for
     all metrics if ``label_comparison_fn``, or a ``knn_func`` other than ``FaissKNN`` with its
@@ -109,6 +109,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         left_to_pml = [name for name in chosen if name not in counted]
         if self._compares_by_equality and labels.ndim == ref_labels.ndim == 1:
             classes, ref_classes = _class_numbers(labels, ref_labels)
+            # PML's own code then gets class numbers instead of the labels.
             if any(_float32_confuses(y) for y in (labels, ref_labels)):
                 labels, ref_labels = classes, ref_classes
         elif counted:
@@ -123,7 +124,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
             values |= super().get_accuracy(
                 x, labels, refs, ref_labels, ref_includes_query, left_to_pml
             )
-        self.curr_function_dict = chosen
+        self.curr_function_dict = chosen  # PML's method sets it to the metrics left to PML
         if counted:
             values |= self._count(counted, x, classes, refs, ref_classes, ref_includes_query)
         return {name: values[name] for name in chosen}

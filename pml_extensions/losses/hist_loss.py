@@ -135,6 +135,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         return torch.cat((hidden, propagation.sum(dim=1, keepdim=True)), dim=1)
 
     def _batch_norm(self, x: Tensor) -> Tensor:
+        """Apply the network's batch normalisation, which also takes a batch of one sample."""
         norm = self.norm
         assert norm.running_mean is not None
         assert norm.running_var is not None

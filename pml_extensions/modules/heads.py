@@ -21,6 +21,7 @@ from pml_extensions.modules.pooling import (
     MaxPooling,
 )
 
+#: The layers of a head by name, in order.
 Parts = dict[str, nn.Module]
 
 

@@ -42,6 +42,7 @@ class BatchChecks(LossCase):
             "coincident": (torch.ones(8, size), labels),
             "tiny": (torch.full((8, size), 1e-30), labels),
             "huge": (torch.full((8, size), 1e4), labels),
+            # 65504 is the largest number of float16.
             "float16_extremes": ((65504 * signs).half(), labels),
         }[name]
         return x.to(self.device), labels.to(self.device)

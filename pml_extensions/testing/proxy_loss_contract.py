@@ -61,6 +61,7 @@ class ProxyLossContract(LossContract):
         Broken convention if it fails: miners do not weight samples.
         """
         x, labels = self.batch()
+        # Samples 0 and 5 occur twice, 1 and 2 once, and all others never.
         mined = ([0, 0], [5, 5], [1, 2])
         weights = torch.zeros(len(x), device=x.device)
         weights[[0, 5]], weights[[1, 2]] = 1.0, 0.5
@@ -174,6 +175,7 @@ class ProxyLossContract(LossContract):
         with torch.no_grad():
             self.proxies(loss).copy_(proxies)
             logits = loss.get_logits(proxies)
+        # Proxies beyond the number of dimensions are zero.
         usable = min(self.num_classes, self.embedding_size)
         assert logits.shape == (self.num_classes, self.num_classes)
         assert logits[:usable].argmax(dim=1).tolist() == list(range(usable))

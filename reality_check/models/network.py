@@ -42,7 +42,7 @@ NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
 #: Necks, which follow the embedder, by their names.
 NECKS: dict[str, Callable[[int], nn.Module]] = {
     "batch_norm": NORMALIZATIONS["batch_norm"],
-    # With the options of the authors' code, as in their head.
+    # The options are those of the head heated_up_softmax_bn.
     "heated_up_softmax": lambda width: BatchNormNeck(
         width, scale=False, shift=False, eps=1e-3, momentum=0.05
     ),
@@ -162,7 +162,7 @@ def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> tor
 
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
-    """Return the trunk's output for one sample of zeros; raise UsageError if it does not fit."""
+    """Return the trunk's output for one sample of zeros; a wrong trunk raises UsageError."""
     if not isinstance(trunk, nn.Module):
         raise UsageError(
             f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "

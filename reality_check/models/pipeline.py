@@ -114,7 +114,7 @@ class Pipeline:
         if isinstance(samples.samples, Images):
             assert not isinstance(shape, TensorShape)
             self.store = PixelStore(samples.samples, device)
-            self._pixels = shape[0] * shape[1]
+            self._pixels = shape[0] * shape[1]  # of one sample
         else:
             self.store = TensorStore(samples.samples, device)
             self._pixels = math.prod(samples.samples.shape)

@@ -109,7 +109,7 @@ class TimmTrunk:
 def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> bool:
     """Return whether the output before pooling is (B, C, H, W), not tokens or (B, H, W, C).
 
-    ``arguments`` of the network are given as JSON, because those of a cached function are hashed.
+    ``arguments`` is JSON, because the arguments of a cached function must be hashable.
     """
     timm, title = import_library("timm", ""), f"trunk timm:{name}"
 

@@ -175,7 +175,7 @@ def _file_version(file: Path) -> tuple[int, int]:
 def _read_weights(
     trunk: str, weights: str, arguments: str, version: tuple[int, int] | None
 ) -> Mapping[str, Tensor]:
-    """Read published weights, or a file, whose ``version`` is only a key of the cache."""
+    """Read published weights, or a file if ``version`` is given, so that a new version is read."""
     source = find_source(trunk)
     if version is not None:
         return read_state(expand_path(weights), source.title)
@@ -184,6 +184,7 @@ def _read_weights(
 
 @lru_cache(maxsize=8)
 def _sha256(file: Path, version: tuple[int, int]) -> str:
+    """Return the hash of a file, which is computed again if its ``version`` changes."""
     digest = hashlib.sha256()
     with open(file, "rb") as stream:
         while block := stream.read(1 << 22):

@@ -73,7 +73,7 @@ def _find_tensors(loaded: Any) -> dict[str, Tensor]:
 
 
 def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source: str) -> None:
-    """Load weights into a trunk, except layers after it; a common prefix of their keys is removed.
+    """Load weights into a trunk, except those of later layers; a common prefix is cut from keys.
 
     Args:
         trunk: the trunk, changed in place.
