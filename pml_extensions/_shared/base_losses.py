@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 else:
     _Base = torch.nn.Module
 
+#: Indices of pairs or triplets from a miner, if there is one.
 IndicesTuple = tuple[Tensor, ...] | None
+#: PML's loss dictionary: name of a sub-loss -> its losses, indices and reduction type, by name.
 LossDict = dict[str, dict[str, Any]]
 
 

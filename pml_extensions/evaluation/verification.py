@@ -138,7 +138,7 @@ def verification_accuracy(
     parts = np.array_split(np.arange(len(d)), folds)
     gains = np.stack([_gains(first[rows], is_same[rows], len(limits)) for rows in parts])
     best = (gains.sum(axis=0) - gains).argmax(axis=1)
-    # For "different" for all pairs, the pairs of different persons are right.
+    # Predicting "different" for all pairs is right for the pairs that are not the same.
     correct = gains[np.arange(folds), best] + [np.sum(~is_same[rows]) for rows in parts]
     accuracies = correct / [len(rows) for rows in parts]
     return Verification(

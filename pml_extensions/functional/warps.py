@@ -62,6 +62,7 @@ class _DifferentiableOnce(Fused):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        # With create_graph=True, differentiating the gradient raises an error.
         return (_Refusal.apply(*grads) if torch.is_grad_enabled() else grads)[0]
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pml_extensions.testing._ranking import described, rank_failures
 
+#: PML's loss dictionary: name of a sub-loss -> its losses, indices and reduction type, by name.
 Raw = dict[str, dict[str, Any]]
 
 

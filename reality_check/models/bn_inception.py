@@ -95,6 +95,7 @@ class BNInception(nn.Module):
         return x
 
     def _run_block(self, block: _Block, x: Tensor) -> Tensor:
+        """Return the outputs of a block's branches, concatenated over channels."""
         name = f"inception_{block.name}"
         three = self._convolve(f"{name}_3x3", self._convolve(f"{name}_3x3_reduce", x))
         double = x

@@ -78,6 +78,7 @@ class TimmTrunk:
         return Preprocessing(tuple(config.mean), tuple(config.std))
 
     def _check_tag(self, tag: str) -> None:
+        """Raise UsageError unless timm has weights with this tag for the network."""
         names = self._timm.list_models(f"{self.name}.*", pretrained=True)
         tags = [name.partition(".")[2] for name in names]
         if tag not in tags:

@@ -43,7 +43,7 @@ def find_source(trunk: str) -> TrunkSource:
 
 
 def _is_plugin(trunk: str) -> bool:
-    """Return whether the name is a plugin's and unambiguous."""
+    """Return whether a plugin has the name; raise UsageError if something else has it too."""
     return (
         trunk in plugins("trunk") and find_plugin("trunk", trunk, _find_others(trunk)) is not None
     )
