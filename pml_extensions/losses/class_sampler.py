@@ -67,8 +67,8 @@ class ClassSampler(torch.nn.Module):
         # No random number is drawn, so a loss has the same initial weights without a sampler.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
-        # Labels, draw number and last recomputing backward pass of recent calls. A backward pass can
-        # recompute at most ``maxlen`` calls.
+        # Labels, draw number and last recomputing backward pass of recent calls, which are at least
+        # as many as one backward pass recomputes.
         self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
