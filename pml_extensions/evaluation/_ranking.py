@@ -114,30 +114,30 @@ class Retrieval:
         start[by_size] = class_sizes[by_size].cumsum(0) - class_sizes[by_size]
         num_own, sizes, start = to_device(label_device, num_own, class_sizes, start)
         # Rows of the references, class by class, and of the queries in the same order of classes.
-        queries = order = start[ref_class].argsort(stable=True)
+        query_rows = ref_rows = start[ref_class].argsort(stable=True)
         if self.references is not None:
             # Queries without a reference of their class come last and are left out.
-            starts = F.pad(start, (0, 1), value=num_references)
-            queries = starts[query_class].argsort(stable=True)[: len(widths)]
-        query_class, ref_class, queries, order, num_own, sizes, start = to_device(
-            self.queries.device, query_class, ref_class, queries, order, num_own, sizes, start
+            padded_start = F.pad(start, (0, 1), value=num_references)
+            query_rows = padded_start[query_class].argsort(stable=True)[: len(widths)]
+        query_class, ref_class, query_rows, ref_rows, num_own, sizes, start = to_device(
+            self.queries.device, query_class, ref_class, query_rows, ref_rows, num_own, sizes, start
         )
         task = Task(num_own, sizes, start, limit, first_limit)
         if not sort_all:
-            gallery = self._side(self._gallery, ref_class, order)
+            gallery = self._side(self._gallery, ref_class, ref_rows)
             num_counted = int(query_counts[counted].sum())
             query_side = gallery.tile(slice(num_counted))
             if self.references is not None:
-                query_side = self._side(self.queries, query_class, queries[:num_counted])
+                query_side = self._side(self.queries, query_class, query_rows[:num_counted])
             tied = self._count(query_side, gallery, task, widths[:num_counted], scores)
             # Tied queries are ranked again by sorting, with the largest width of counted queries.
             widths = (
                 widths[max(num_counted - 1, 0) : num_counted] * len(tied) + widths[num_counted:]
             )
-            queries = torch.cat([tied, queries[num_counted:]])
+            query_rows = torch.cat([tied, query_rows[num_counted:]])
             del gallery, query_side
-        if len(queries) > 0:
-            self._sort(query_class, ref_class, task, queries, widths, scores)
+        if len(query_rows) > 0:
+            self._sort(query_class, ref_class, task, query_rows, widths, scores)
 
     @property
     def _gallery(self) -> Tensor:
@@ -212,11 +212,11 @@ class Retrieval:
         query_class: Tensor,
         ref_class: Tensor,
         task: Task,
-        queries: Tensor,
+        query_rows: Tensor,
         widths: Sequence[int],
         scores: Scores,
     ) -> None:
-        """Rank the references for the queries at rows ``queries`` by :func:`rank_by_sorting`."""
+        """Rank the references for the queries at ``query_rows`` by :func:`rank_by_sorting`."""
         num_references = len(ref_class)
         rounded = (
             not (self.on_gpu or self.normalize)
@@ -224,20 +224,20 @@ class Retrieval:
         )
         references = self._side(self._gallery, ref_class, rounded=rounded)
         halved = (
-            self.references is None and len(queries) == num_references and self._is_halved(task)
+            self.references is None and len(query_rows) == num_references and self._is_halved(task)
         )
         size = self.chunk_size or _CHUNK_SIZE
         if halved:
-            size, query_side, queries = min(size, _HALVED_ROWS), references, references.positions
+            size, query_side, query_rows = min(size, _HALVED_ROWS), references, references.positions
         elif self.references is None:
-            query_side = references.tile(queries)
+            query_side = references.tile(query_rows)
         else:
-            query_side = self._side(self.queries, query_class, queries, rounded)
+            query_side = self._side(self.queries, query_class, query_rows, rounded)
         if self.on_gpu:
             size = chunk_rows(references, NUMBERS_BY_SORTING, self.chunk_size)
         elif not halved:
             size = max(1, min(size, _MAX_SORTED_ENTRIES_ON_CPU // num_references))
-        exclude = queries if self.includes_query else None
+        exclude = query_rows if self.includes_query else None
         rank_by_sorting(
             query_side, references, task, widths, size, scores, exclude, halved, rounded
         )

@@ -277,7 +277,7 @@ def nearest_by_numpy(
     maxima = similarities[:, : size * groups].reshape(num_rows, size, groups).max(axis=1)
     bound = np.partition(maxima, groups - count, axis=1)[:, [groups - count]] - slack
     flat = np.flatnonzero(similarities >= bound)
-    # Candidates of each row; rows with fewer of them than others are padded at infinite distance.
+    # Columns of each row's candidates; rows with fewer than others are padded at infinite distance.
     starts = np.arange(num_rows + 1) * num_columns
     first = np.searchsorted(flat, starts)[:, None]
     index = first[:-1] + np.arange(np.diff(first, axis=0).max())
@@ -287,6 +287,7 @@ def nearest_by_numpy(
     candidates -= starts[:-1, None]
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
+    # From columns to positions in the flattened arrays.
     order += np.arange(num_rows)[:, None] * order.shape[1]
     ranked, matches = distances.take(order), is_own.take(order)
     # References farther than the last one that matters by more than ``slack`` do not matter.
