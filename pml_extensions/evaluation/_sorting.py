@@ -298,6 +298,7 @@ def nearest_by_numpy(
     row, rank, run = _mixed_runs(close, differ)
     column = candidates.take(order[row, rank])
     exact_distances = ranked[row, rank] if exact is None else exact.distances(row, column)
+    # Each run is sorted by exact distance and then by index.
     matches[row, rank] = matches[row, rank][np.lexsort((column, exact_distances, run))]
     return matches[:, :count]
 
@@ -309,12 +310,12 @@ def _mixed_runs(close: NDArray[np.bool_], differ: NDArray[np.bool_]) -> list[NDA
 
     Args:
         close: Whether each reference is close to the next, in order of distance, shape (R, C - 1).
-        differ: Whether they are close and exactly one of the two is of the query's class, in the
+        differ: Whether the two are close and exactly one of them is of the query's class, in the
             same shape.
     """
     rows = np.flatnonzero(differ.any(axis=1))
     run = np.ones((len(rows), close.shape[1] + 1), np.int64)
-    run[:, 1:] = ~close[rows]
+    run[:, 1:] = ~close[rows]  # 1 where a run begins, so that the sums number the runs
     run = run.cumsum().reshape(run.shape)
     is_mixed = np.zeros(run.size + 1, bool)
     is_mixed[run[:, 1:][differ[rows]]] = True
