@@ -34,7 +34,7 @@ from reality_check.studies.recorded_experiment import (
     check_version,
     storage_url,
 )
-from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker, whole_url
+from reality_check.studies.storage import HEARTBEAT_GRACE, absolute_url, open_storage, sole_worker
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
@@ -50,7 +50,7 @@ _POLL_SECONDS = 1.0
 def open_folder(
     checked: Checked, out_dir: Path, log: Callable[[str], None] = lambda text: None
 ) -> Iterator[RecordedExperiment]:
-    """Lock an output folder, and write into it what it lacks of an experiment.
+    """Lock an output folder, and write into it what it lacks for an experiment.
 
     The lock is released when the context exits.
 
@@ -118,7 +118,7 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
                 check_version(study)
             counts = complete_counts.setdefault(study.method, {})
             counts[study.stage] = counts.get(study.stage, 0) + len(study.complete)
-        complete_counts.pop("", None)
+        complete_counts.pop("", None)  # the baselines, which belong to no method
         record_step(recorded.experiment, changes, complete_counts, out_dir)
 
 
@@ -126,16 +126,16 @@ def _resolve_for_folder(
     experiment: Experiment, code: Mapping[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
     """Return the experiment as the folder will store it, and the methods that start over."""
-    described = {
+    metric_descriptions = {
         name: description_of(find_class(name, "metric"))
         for name in metrics_of_user(experiment.protocol)
     }
     changes = {
-        "protocol": experiment.protocol.model_copy(update={"described": described}),
+        "protocol": experiment.protocol.model_copy(update={"described": metric_descriptions}),
         "code": dict(code),
         "studies": _studies_prefix(experiment, out_dir),
         "dataset": _with_absolute_paths(experiment.dataset),
-        "storage": experiment.storage and whole_url(experiment.storage),
+        "storage": experiment.storage and absolute_url(experiment.storage),
     }
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
@@ -219,7 +219,7 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
 
 
 def _existing(experiment: Experiment, out_dir: Path) -> RecordedExperiment:
-    """Return the experiment of the output folder, with the storage's URL of ``experiment``."""
+    """Return the experiment recorded in the folder, with the storage's URL in ``experiment``."""
     existing = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
     return RecordedExperiment(existing, out_dir, only_reads=True)
 

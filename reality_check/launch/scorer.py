@@ -87,7 +87,7 @@ class Scorer:
         test, final_metrics = self._prepared.test_set, self._prepared.protocol.final_metrics
         normalize = method.method.normalize_embeddings
 
-        def score(
+        def score_embeddings(
             embeddings: Sequence[torch.Tensor],
             extra_metrics: Sequence[str],
             labels: np.ndarray = test.labels,
@@ -100,21 +100,22 @@ class Scorer:
             return score_folds(embeddings, *scoring_args)
 
         networks = self._networks(method, stage, trial_index)
-        images, device = (
-            self._evaluation_images(method.model, method.training, test),
-            self._prepared.device,
-        )
+        images = self._evaluation_images(method.model, method.training, test)
+        device = self._prepared.device
         with allow_tf32(device, method.training.tf32):
-            scores, embeddings = score_networks(networks, images, device, score, final_metrics)
+            scores, embeddings = score_networks(
+                networks, images, device, score_embeddings, final_metrics
+            )
             if names := names_on("trainval", final_metrics):
                 trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
                 images = self._evaluation_images(method.model, method.training, trainval)
                 trainval_embeddings = [
                     embed_images(network, images, device) for network in networks
                 ]
-                for category, metrics in score(
+                trainval_scores = score_embeddings(
                     trainval_embeddings, names, trainval.labels, None
-                ).items():
+                )
+                for category, metrics in trainval_scores.items():
                     scores[category].update(renamed(metrics, "trainval_", names))
             if names_on("training", final_metrics):
                 distances = self._distances_to_proxies(method, stage, trial_index, networks)
@@ -143,6 +144,7 @@ class Scorer:
                 )
             classes = splits.trainval if stage is Stage.FINAL else splits.folds[fold].train
             shape = len(classes), method.embedding_size(stage)
+            # The loss may have other proxies too, such as several per class.
             proxies = [value for value in state.values() if value.shape == shape]
             if not proxies:
                 return {}

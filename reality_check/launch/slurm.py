@@ -109,9 +109,8 @@ class SlurmWorkers:
             return False  # the controller does not answer, but the jobs run without it
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
-            raise_failure(
-                self._recorded.out_dir, number
-            )  # it may have been written since the first check
+            # The failure may have been written since the first check.
+            raise_failure(self._recorded.out_dir, number)
         # Cancelled jobs are not replaced; after COMPLETED, the others end soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
@@ -138,6 +137,7 @@ class SlurmWorkers:
         return jobs
 
     def _replace(self, ended: Mapping[int, str]) -> None:
+        """Submit lost jobs again, whose states are given by the numbers of their workers."""
         for number, state in ended.items():
             self._lost += 1
             self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")

@@ -131,7 +131,7 @@ class TrialRunner:
 
     def close(self) -> None:
         """End the other processes that train."""
-        if "executor" in vars(self):
+        if "executor" in vars(self):  # the property has been used
             self.executor.close()
         elif self.strategy.is_main:
             with contextlib.suppress(RuntimeError):  # the others wait for a job that never came
@@ -167,9 +167,8 @@ class TrialRunner:
     def _train_final(self, trial: _Trial) -> TrialResult:
         """Train and score one wide network on all trainval classes."""
         selects_on_test = self.prepared.protocol.selects_on == "test"
-        result = (self._train_selecting_on_test if selects_on_test else self._train_fixed_epochs)(
-            trial
-        )
+        train = self._train_selecting_on_test if selects_on_test else self._train_fixed_epochs
+        result = train(trial)
         index = trial.context.trial_index
         scores, _ = self.scorer.score(trial.method, trial.stage, index)
         self.scorer.keep_queries(trial.method, trial.stage, index, scores)
@@ -217,12 +216,11 @@ class TrialRunner:
     # -- training ---------------------------------------------------------------------------
 
     def _train_alone(
-        self, trial: _Trial, task: FoldTask, selects_on: tuple[int, ...] | None
+        self, trial: _Trial, task: FoldTask, selection_classes: tuple[int, ...] | None
     ) -> FoldResult:
-        train = self.prepared.splits.trainval
-        (result,) = self._run(
-            trial, [FoldJob(task, 0, train, selects_on, self._fold_folder(trial, 0))]
-        )
+        """Train one network on all trainval classes."""
+        train, folder = self.prepared.splits.trainval, self._fold_folder(trial, 0)
+        (result,) = self._run(trial, [FoldJob(task, 0, train, selection_classes, folder)])
         return result
 
     def _train_folds(self, trial: _Trial) -> list[FoldResult]:
@@ -266,6 +264,7 @@ class TrialRunner:
         return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
+        """Train the jobs, and note in the trial which settings of the GPU were in use."""
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
         if self.prepared.device.type == "cuda":
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
@@ -276,6 +275,13 @@ class TrialRunner:
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
+    """A trial that is being run.
+
+    Attributes:
+        seed_key: what its seeds are derived from, see :meth:`StudyState.seed_key`.
+        about_gpu: attributes of the trial that :meth:`TrialRunner._run` adds.
+    """
+
     method: PreparedMethod
     stage: Stage
     search: int

@@ -99,6 +99,7 @@ def work(
 
 
 def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
+    """Run trials or, in processes that only help to train networks, take part in trainings."""
     if not runner.strategy.is_main:
         runner.follow()
         return
@@ -106,7 +107,7 @@ def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
         if alone:
             recorded.release_all()
         if not recorded.is_complete():
-            # If this machine lacks them, that is not recorded as a failure of the experiment.
+            # Loaded before a trial is claimed: if this machine lacks one, no trial has failed.
             _ = runner.prepared.device, runner.prepared.dataset
             for study in recorded.states().ready():
                 if not study.is_complete:

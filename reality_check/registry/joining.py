@@ -25,8 +25,14 @@ from reality_check.utils.errors import UsageError
 
 #: Keys in which joined runs may differ; all others affect results, or how runs are counted.
 _MAY_DIFFER = (
-    *("name", "methods", "controls", "claims", "storage"),
-    *("protocol.name", "protocol.note", "protocol.gallery"),
+    "name",
+    "methods",
+    "controls",
+    "claims",
+    "storage",
+    "protocol.name",
+    "protocol.note",
+    "protocol.gallery",
 )
 _ORIGIN_FILE = "merged_from.json"
 #: Attributes of the baselines that have an entry for each method.
@@ -124,7 +130,7 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
     steps: dict[str, Step] = {}
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         content = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
-        first = steps.get(content, step)
+        first = steps.get(content, step)  # the same step as another pack took it
         steps[content] = dataclasses.replace(first, done={**step.done, **first.done})
     return list(steps.values())
 

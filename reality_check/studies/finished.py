@@ -105,7 +105,7 @@ def finished(study: StudyState, index: int | None, protocol: Protocol) -> Finish
     value = diverged = None
     trials = list(complete.values())
     if index is not None:
-        latest = complete[index]
+        latest = complete[index]  # of the trials that count in this event
         diverged = latest.diverged
         value = latest.value if has_value and diverged is None else None
         complete = {

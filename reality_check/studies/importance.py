@@ -68,6 +68,7 @@ def _variance_shares(
     params: Sequence[dict[str, Any]],
     values: Sequence[float],
 ) -> dict[str, float]:
+    """Return the share of the variance of ``values`` that each parameter explains, by name."""
     study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
     for trial_params, value in zip(params, values, strict=True):
         study.add_trial(

@@ -115,7 +115,7 @@ def check_same_experiment(
 
 
 def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
-    """Return the values there and here of keys in which the experiment has grown."""
+    """Return the old and the new value of each key in which the experiment has grown, by key."""
     if not (out_dir / "experiment.yaml").exists():
         return {}
     return without_growth(load_locked(out_dir).plain(), experiment.plain())[1]

@@ -78,8 +78,8 @@ class PatientStorage(_CachedStorage):
     """Optuna's cached database, whose calls are repeated while the server does not answer.
 
     Args:
-        connect: opens the database, and opens it again after an outage.
-        retries: repeats the calls.
+        connect: a function that opens the database; called again after an outage.
+        retries: the object that repeats the calls.
         wait: whether to wait for a server that does not answer at first.
     """
 

@@ -39,10 +39,10 @@ class Step:
     Attributes:
         time: the time of the step, in seconds since 1970.
         changes: the values before and after by key; for methods, lists of their names.
-        settings: the number of trials per method that were retrained before.
-        reproductions: the number of reproductions of each of them before.
-        done: the number of trials that were complete, by method and stage; their results could be
-            known when the step was taken.
+        settings: the number of retrained trials per method before the step.
+        reproductions: the number of reproductions of each of these trials before the step.
+        done: the number of complete trials before the step, by method and stage; whoever took the
+            step could know their results.
     """
 
     time: float
@@ -176,7 +176,7 @@ def count_trainings(experiment: Experiment) -> int:
 
 
 def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return, for each reproduction, which of the retrained trials it repeats, and its repetition.
+    """Return, for each reproduction, the numbers of the retrained trial and of the repetition.
 
     A reproduction keeps its position in this list when others are added.
     """
@@ -184,8 +184,8 @@ def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tu
     sizes = [(step.settings, step.reproductions) for step in steps]
     order: dict[tuple[int, int], None] = {}
     for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
-        pairs = ((setting, time) for setting in range(settings) for time in range(reproductions))
-        order.update(dict.fromkeys(pairs))
+        pairs = itertools.product(range(settings), range(reproductions))
+        order.update(dict.fromkeys(pairs))  # known pairs keep their positions
     return list(order)
 
 
@@ -197,7 +197,7 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
     starts_from = None
     if start is not None:
         starts_from = StudyKey(start.method, Stage.SEARCH, number)
-        first = first or dict(start.neutral)
+        first = first or dict(start.neutral)  # a warm start has all parameters
     drawn = Drawn(
         options.sampler,
         options.sampler_arguments,
@@ -220,8 +220,11 @@ def _retraining(
     reproductions = StudyKey(method.name, Stage.REPRODUCTIONS)
     has_reproductions = Stage.REPRODUCTIONS in protocol.stages
     after: list[StudyKey] = [*searches] if Stage.SEARCH in protocol.stages else []
+    # The best trials of the first search, or the best trial of each search.
     retrains = [
-        (*((searches[0], i) if search.retrain_best is not None else (searches[i], 0)), repetition)
+        (searches[0], i, repetition)
+        if search.retrain_best is not None
+        else (searches[i], 0, repetition)
         for i, repetition in reproduction_order(experiment, steps)
         if after
     ]
@@ -245,7 +248,7 @@ def _retraining(
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """What the storage holds of a study that was begun.
+    """The stored records of a study that was begun.
 
     Attributes:
         attempts: all attempts at its trials, in the order of their numbers.
@@ -287,7 +290,7 @@ class StudyState:
 
     Attributes:
         planned: the plan of the study.
-        record: what the storage holds; ``None`` if the study was not begun.
+        record: the stored records; ``None`` if the study was not begun.
         num_trials: the number of its trials.
         space: the searched parameters by name; empty before the search was begun.
         retrained: the trial that each trial retrains; empty if nothing is searched.
@@ -438,6 +441,7 @@ class States:
         return all(state is not None and state.is_complete for state in states)
 
     def _state(self, planned: PlannedStudy) -> StudyState | None:
+        """Return the state of a study, or ``None`` while a study before it is not complete."""
         earlier = {key: self.get(key) for key in planned.after}
         known = {key: state for key, state in earlier.items() if state and state.is_complete}
         if len(known) < len(earlier):
@@ -480,7 +484,7 @@ def _given_state(
     else:
         params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
     metrics = list(given.final_metrics)
-    made_of = [
+    made_of = [  # ``retrained`` is empty if nothing was searched
         {"params": each, "final_metrics": metrics, "retrained": run and run.key}
         for each, run in itertools.zip_longest(params, retrained)
     ]
@@ -496,7 +500,10 @@ def _given_state(
 
 
 def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> list[Retrained]:
-    """Return what each trial retrains; trials without enough sound trials before are left out."""
+    """Return what each trial retrains, without ranks for which a search has too few sound trials.
+
+    If all trials of a search diverged, rank 0 stays, with ``None`` as the trial.
+    """
     ranked = {key: ranked_trials(earlier[key].complete) for key, *_ in given.retrains}
     return [
         Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None, repetition)
@@ -511,6 +518,7 @@ def _params_of(
     index: int,
     earlier: Mapping[StudyKey, StudyState],
 ) -> dict[str, Any] | None:
+    """Return the parameters of trial ``index``; ``None`` if there is no trial to retrain."""
     trial = retrained[index].trial
     if trial is None:
         return None
@@ -519,9 +527,8 @@ def _params_of(
     runs = [trial]
     if given.epochs_from is not None:
         reproductions = earlier[given.epochs_from].complete
-        search, number, _ = retrained[index].key
-        keys = [run.key[:2] for run in retrained]
-        same = [reproductions[k] for k, key in enumerate(keys) if key == [search, number]]
+        key = retrained[index].key[:2]
+        same = [reproductions[i] for i, other in enumerate(retrained) if other.key[:2] == key]
         runs = [run for run in same if run.diverged is None]
     totals = [epoch for run in runs for epoch in run.fold_epochs]
     follow_ups = [epoch for run in runs for epoch in run.follow_up_epochs]
@@ -546,7 +553,7 @@ def final_epochs(totals: Sequence[int], follow_ups: Sequence[int], step: int) ->
 
 
 def _round_up(value: float, step: int) -> int:
-    return math.ceil(round(value / step, 9)) * step
+    return math.ceil(round(value / step, 9)) * step  # 3.0000000000000004 steps are 3
 
 
 # -- what may be worked on ------------------------------------------------------------------------

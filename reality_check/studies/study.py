@@ -28,7 +28,7 @@ from reality_check.results import TrialRecord
 from reality_check.studies.attempts import complete_by_index, mark_superseded
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.plan import Drawn, StudyState
-from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
+from reality_check.studies.sampler import IndexedSampler, record_params, sampler_arguments, suggest
 from reality_check.studies.storage import holds_study
 from reality_check.studies.trial import (
     TrialContext,
@@ -168,6 +168,7 @@ class Study:
         failures: list[BaseException],
         trial: optuna.Trial,
     ) -> float:
+        """Claim a trial and run it; return its value, and add an exception to ``failures``."""
         started = time.monotonic()  # unlike the clock, this is never set back
         context = self._claim(trial)
         set_attributes(trial, **about)
@@ -286,13 +287,13 @@ class Study:
             # This worker was paused, and the experiment has grown in the meantime.
             set_attributes(trial, duplicate=True)
             raise DuplicateTrial
-        for other in self.trials():
-            same = other.trial_index == index and other.holds_its_index
-            if index is None or (same and other.number < trial.number):
-                set_attributes(trial, duplicate=True)
-                self._lost_race = trial.number
-                raise DuplicateTrial
-        assert index is not None
+        if index is None or any(
+            other.trial_index == index and other.holds_its_index and other.number < trial.number
+            for other in self.trials()
+        ):
+            set_attributes(trial, duplicate=True)
+            self._lost_race = trial.number
+            raise DuplicateTrial
         self._lost_race = 0
         made_of = self._state.made_of or ()
         if index < len(made_of):
@@ -302,7 +303,7 @@ class Study:
             params = {name: suggest(trial, name, value) for name, value in self.space.items()}
         elif given[index] is not None:
             params = dict(given[index])
-            show(trial, params, self.space)
+            record_params(trial, params, self.space)
         return TrialContext(index, params, _lease(self._storage, trial).renew)
 
     def _fail_trial(self, trial: TrialRecord) -> None:
@@ -337,7 +338,7 @@ def _known_params(
     Args:
         state: the study.
         index: the index of the trial.
-        earlier: the parameters of earlier attempts at it.
+        earlier: the parameters of earlier attempts at the trial.
         names: the names of the searched parameters.
     """
     if state.given is not None:

@@ -113,7 +113,10 @@ class Tracking:
             self.problems[name] = f"{type(error).__name__}: {one_line(error)}"
             logging.getLogger(__name__).warning(
                 "tracker %s: %s. To send what is missing later: reality-check track %s %s",
-                *(name, self.problems[name], self._experiment_and_folder[1], name),
+                name,
+                self.problems[name],
+                self._experiment_and_folder[1],
+                name,
             )
             return False
         return True

@@ -44,7 +44,7 @@ def fit_first_values(
     if requested.batch_statistics:
         module.train()
         for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
-            module.see(images, labels)
+            module.update_statistics(images, labels)
     if requested.proxies == "class_means":
         rows = np.arange(len(samples))
         embeddings = require_finite(embed(network, network, batches.evaluation_batches(rows)))

@@ -34,7 +34,14 @@ _ANY_CLASSES = 100
 
 @dataclass(frozen=True)
 class FilledSecondPhase:
-    """The second phase of a method, with every searched value filled in."""
+    """The second phase of a method, with every searched value filled in.
+
+    Attributes:
+        arguments: the new values of arguments of the loss, by name.
+        factors: the factors by which values of the loss are multiplied, by name.
+        lr_factor: the factor of the network's learning rates.
+        loss_lr_factor: the factor of the loss's learning rate.
+    """
 
     arguments: dict[str, float]
     factors: dict[str, float]
@@ -77,7 +84,7 @@ def check_start(method: Method, simpler: Method, protocol: Protocol) -> None:
 
     Args:
         method: the method whose search starts from that winner.
-        simpler: the method whose winner it is.
+        simpler: the method that this winner belongs to.
         protocol: the protocol of the experiment.
 
     Raises:

@@ -77,7 +77,10 @@ class _NotPlain(Exception):
 
 
 def _modules_of(owner: Any) -> list[tuple[str, Any]]:
-    """Return the modules in an object with their paths; other objects are returned themselves."""
+    """Return pairs of path and module for a module and those within it; ``("", owner)`` for others.
+
+    For ``None``, the list is empty.
+    """
     if isinstance(owner, nn.Module):
         return list(owner.named_modules())
     return [] if owner is None else [("", owner)]
@@ -138,7 +141,7 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
         return packed
     ((kind, content),) = packed.items()
     if kind == "array":
-        return content.numpy().copy()[()]
+        return content.numpy().copy()[()]  # [()] turns an array without dimensions into a number
     if kind == "on the device":
         return content.to(device, copy=True)
     return {key: _unpacked(element, device) for key, element in content.items()}

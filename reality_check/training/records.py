@@ -145,6 +145,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
     visit(loss, "loss")
     if isinstance(miner, nn.Module):
         visit(miner, "miner")
+    # The record keeper replaces long names of groups by hashes.
     return {keeper.hash_map.get(group, group): values for group, values in numbers.groups.items()}
 
 
