@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reality_check.config.differences import conflicting_keys, differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
-from reality_check.report.deviations import together
+from reality_check.report.deviations import merge_methods
 from reality_check.results import (
     Deviation,
     ExperimentResults,
@@ -137,10 +137,10 @@ def pooled(sources: Sequence[Source]) -> set[str]:
     for source in sources:
         for method in source.results.methods:
             folders.setdefault(method.name, []).append(source.results)
-    return {name for name, results in folders.items() if _are_searches(name, results)}
+    return {name for name, results in folders.items() if _differs_in_seed(name, results)}
 
 
-def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
+def _differs_in_seed(name: str, results: Sequence[ExperimentResults]) -> bool:
     """Whether a method's searches in several folders differ only in the seed."""
     seeds = {result.config.get("seed") for result in results}
     protocol = results[0].config.get("protocol") or {}
@@ -198,6 +198,7 @@ def _members(sources: Sequence[Source]) -> list[_Member]:
             else f"{m.name} ({source.label})"
             for m in methods
         }
+        # Every seed has its own range of numbers, which is as long as the longest one needed.
         first_run = seeds.index(source.seed) * max(run_counts, default=0)
         first_search = {method.name: num_searches[method.name] for method in methods}
         members.append(_Member(source, names, first_run, first_search))
@@ -322,7 +323,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = "Not the same in all folders (see “How it was run”)."
             deviations.append(Deviation(fact.lower(), text))
-    for deviation in together(d for source in sources for d in source.results.deviations):
+    for deviation in merge_methods(d for source in sources for d in source.results.deviations):
         template = deviation.template
         labels = [
             s.label for s in sources if template in {d.template for d in s.results.deviations}
@@ -366,17 +367,18 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
 
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
-    """Return the settings of the first folder, with the methods and metrics of all folders.
+    """Return the settings of the first folder, with the methods and final metrics of all folders.
 
-    ``protocol.described`` describes the metrics of the user.
+    ``protocol.described`` has the descriptions of the user's metrics. If folders describe a metric
+    differently, the first description counts.
     """
     first, configs = parts[0].config, [part.config for part in parts]
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
-    described: dict[str, Any] = {}
+    descriptions: dict[str, Any] = {}
     for config in configs:
-        described = (value_at(config, "protocol.described") or {}) | described
-    protocol["described"] = described
+        descriptions = (value_at(config, "protocol.described") or {}) | descriptions
+    protocol["described"] = descriptions
     methods = {method["name"]: method for config in configs for method in config["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 
@@ -390,7 +392,7 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
     first = next((queries for _, queries in scores if queries is not None), None)
     if first is None:
         return None
-    loads: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
+    loaders: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
     for member, queries in scores:
         if (
             queries is not None
@@ -399,8 +401,10 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
         ):
             for row in member.source.results.rows:
                 key = member.names[row.method], row.category, row.reproduction + member.first_run
-                loads[key] = partial(queries.load, row.method, row.category, row.reproduction)
-    return QueryScores(first.labels, first.class_names, lambda *run: loads.get(run, lambda: None)())
+                loaders[key] = partial(queries.load, row.method, row.category, row.reproduction)
+    return QueryScores(
+        first.labels, first.class_names, lambda *run: loaders.get(run, lambda: None)()
+    )
 
 
 def _folder(source: Source) -> Folder:

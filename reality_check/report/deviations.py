@@ -63,7 +63,7 @@ def find_deviations(
     deviations = [
         *unequal_treatment(experiment, methods),
         *grown(steps),
-        *[Deviation("copies", copies, True)] * bool(copies),
+        *[Deviation("copies", copies, True)] * bool(copies),  # none if ``copies`` is empty
         *_missing_work(experiment, methods, finished),
         *_diverged(methods, finished),
         *_cut_short(methods),
@@ -74,10 +74,10 @@ def find_deviations(
         *_parallel_search(parallel),
         *_columns(methods),
     ]
-    return sorted(together(deviations), key=lambda deviation: not deviation.serious)
+    return sorted(merge_methods(deviations), key=lambda deviation: not deviation.serious)
 
 
-def together(deviations: Iterable[Deviation]) -> list[Deviation]:
+def merge_methods(deviations: Iterable[Deviation]) -> list[Deviation]:
     """Merge deviations that differ only in their methods."""
     methods: dict[Deviation, dict[str, None]] = {}
     for deviation in deviations:
@@ -99,6 +99,7 @@ def _missing_work(
     for method in methods if not finished else ():
         missing = []
         for stage, count in planned[method.name].items():
+            # The attributes with the trials are named like the stages.
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
@@ -353,7 +354,10 @@ def _differences(
 
 
 def _part_of(key: str) -> tuple[str, str]:
-    """Return the part of a protocol that a key belongs to, and its name within it."""
+    """Return the part of a protocol that a key belongs to, and the key's name within that part.
+
+    For example, they are ``augmentation`` and ``crop_size`` for ``training.augmentation.crop_size``.
+    """
     if key.count(".") > 1:
         key = key.removeprefix("training.")
     head, _, rest = key.partition(".")

@@ -210,14 +210,14 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
         svg: SVG file of a figure of :func:`panel_grid`, from :func:`render`.
         prefix: prefix of ids, so that the figures of a page share no id.
     """
-    text = svg.decode("utf-8")
-    # matplotlib's comments, which repeat the texts, are left out.
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
+    # Without matplotlib's comments, which repeat the texts.
+    text = re.sub(r"<!--.*?-->\s*", "", svg.decode("utf-8"), flags=re.S)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
     start, end = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
     defs = text[text.rindex("<defs>") : text.rindex("</svg>")]
     used = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
+    # The bounds of each cell, each followed by the panel in it.
     panels = re.split(r'<g id="cell_([\d._]+)">', text[start:end])[1:]
     elements: list[tuple[str, float]] = []
     for cell, panel in zip(panels[::2], panels[1::2], strict=True):
