@@ -164,16 +164,16 @@ def _measure(
         trainer.build()  # this and the steps below write no files
         build = clock() - started
         images = trainer.validation_images
-        rows = np.arange(min(len(images), 128))
+        indices = np.arange(min(len(images), 128))
         with allow_tf32(device, trainer.task.training.tf32):
             trainer.train_steps(_WARM_UP)
             step = _mean_seconds(lambda: trainer.train_steps(1), clock)
             embed_rows = _mean_seconds(
-                lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
+                lambda: embed(trainer.network, trainer.network, images.evaluation_batches(indices)),
                 clock,
             )
     compare = comparison(trainer.task.embedding_size)
-    return _Times(build, step * trainer.epoch_length, embed_rows / len(rows), compare)
+    return _Times(build, step * trainer.epoch_length, embed_rows / len(indices), compare)
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:

@@ -112,6 +112,7 @@ def embed_to_folder(
 
 
 def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
+    """Return the network and the pipeline that embed the samples."""
     crops = (
         {"crop_size": settings.crop_size, "resize": settings.resize}
         if isinstance(data, ImageSet)
@@ -165,6 +166,7 @@ def _embed_all(
 
 
 def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> None:
+    """Refuse features that are not finite; ``first`` is the number of the first sample."""
     finite = torch.isfinite(features.to(getattr(torch, settings.dtype))).all(dim=1)
     if not bool(finite.all()):
         raise UsageError(

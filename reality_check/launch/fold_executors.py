@@ -335,8 +335,8 @@ def _block_signals(signals: Sequence[int]) -> Iterator[None]:
     if not signals:
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

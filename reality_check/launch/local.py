@@ -110,6 +110,7 @@ class LocalWorkers:
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
+        """Start the process of a worker, whose output goes to its log."""
         threads = dict.fromkeys(ENVIRONMENT, "1")
         devices = self._devices[number]
         sharing = {WORKERS_ON_GPU: str(self._devices.count(devices))}
@@ -128,6 +129,7 @@ class LocalWorkers:
             )
 
     def _command(self, number: int) -> list[str]:
+        """Return the command line of a worker."""
         parent, start = str(os.getpid()), [sys.executable, "-m"]
         folds = str(self._parallelism.folds_at_once)
         arguments = [str(self.out_dir.absolute()), str(number), "--folds-at-once", folds]

@@ -163,6 +163,7 @@ def _absolute_path(path: Any) -> Any:
 
 
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
+    """Make sure that the storage can be opened and, in a later run, has the studies."""
     if len(os.fsencode(out_dir.resolve())) > _MAX_PATH_BYTES:
         raise UsageError(
             f"the path of the output folder has more than {_MAX_PATH_BYTES} bytes, and SQLite "
@@ -233,8 +234,8 @@ def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]
     Raises:
         UsageError: a worker is still running.
     """
-    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as alone:
-        if alone:
+    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
+        if is_sole_worker:
             recorded.release_all()
     first = running = _running_trials(recorded)
     while running:
@@ -261,6 +262,7 @@ def _running_trials(recorded: RecordedExperiment) -> dict[tuple[str, int], Trial
 
 
 def _worker_message(worker: Mapping[str, Any] | None) -> str:
+    """Return the message that a worker is still running."""
     host = "" if worker is None else worker["host"].partition("/")[0]
     who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
     return (

@@ -150,6 +150,7 @@ class SlurmWorkers:
         self._submit(list(ended))
 
     def _submit(self, numbers: Sequence[int]) -> None:
+        """Submit jobs for the workers with these numbers, and record the ids of the jobs."""
         if not numbers:
             return
         for number in numbers:
@@ -223,6 +224,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
 
 
 def _job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
+    """Return the parameters of jobs, as submitit takes them."""
     gpus = slurm.gpus if slurm.gpus is not None else int(device != "cpu")
     options = {
         "partition": slurm.partition,

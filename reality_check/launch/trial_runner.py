@@ -95,8 +95,8 @@ class TrialRunner:
         }
         self.on_progress(about)
         if study.stage is Stage.BASELINES:
-            rows = self.scorer.score_baselines(context.trial_index)
-            return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
+            scores = self.scorer.score_baselines(context.trial_index)
+            return TrialResult(max(row[PRIMARY] for row in scores.values()), {"scores": scores})
         if context.params is None:
             return TrialResult(
                 self._metric.diverged, {"diverged": "every trial of its search diverged"}
@@ -152,6 +152,7 @@ class TrialRunner:
         return self._mean_result(self._train_folds(trial))
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
+        """Train and score a network for each fold; the first reproduction draws the gallery."""
         results = self._train_folds(trial)
         method, index = trial.method, trial.context.trial_index
         scores, embeddings = self.scorer.score(method, trial.stage, index)
@@ -224,6 +225,7 @@ class TrialRunner:
         return result
 
     def _train_folds(self, trial: _Trial) -> list[FoldResult]:
+        """Train a network for each fold."""
         filled = trial.method.filled(trial.params)
         jobs = [
             FoldJob(
@@ -244,6 +246,7 @@ class TrialRunner:
         fold: int,
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
+        """Return the task of a fold run."""
         method, stage = trial.method, trial.stage
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(

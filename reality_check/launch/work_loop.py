@@ -71,7 +71,7 @@ class WorkLoop:
         """
         _raise_failure(study)
         queue = self._recorded.study(study)
-        finished_indices: list[int] = []
+        finished_indices: list[int] = []  # at most one
 
         def run_trial(context: TrialContext) -> TrialResult:
             try:

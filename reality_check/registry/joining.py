@@ -50,14 +50,14 @@ def joined(packs: Sequence[Pack]) -> Pack:
     """
     for first, second in itertools.combinations(packs, 2):
         check_joinable((first.label, second.label), (first.experiment, second.experiment))
-    plain = [pack.experiment.plain() for pack in packs]
-    claims = [claim for experiment in plain for claim in experiment["claims"]]
+    plain_experiments = [pack.experiment.plain() for pack in packs]
+    claims = [claim for experiment in plain_experiments for claim in experiment["claims"]]
     joint = {
-        **plain[0],
-        "methods": [method for experiment in plain for method in experiment["methods"]],
-        "controls": [name for experiment in plain for name in experiment["controls"]],
+        **plain_experiments[0],
+        "methods": [method for experiment in plain_experiments for method in experiment["methods"]],
+        "controls": [name for experiment in plain_experiments for name in experiment["controls"]],
         "claims": [claim for n, claim in enumerate(claims) if claim not in claims[:n]],
-        "code": joined_code([experiment["code"] for experiment in plain]),
+        "code": joined_code([experiment["code"] for experiment in plain_experiments]),
         "storage": None,
         "studies": None,
     }

@@ -241,6 +241,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
     name, first_search = member.names[method.name], member.first_search[method.name]
 
     def renumbered(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
+        """Return trials with their numbers in the combined results."""
         return tuple(
             dataclasses.replace(
                 trial,
@@ -264,10 +265,10 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
 # -- the combined results -------------------------------------------------------------------------
 
 
-def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
+def _methods(all_results: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
     """Return the methods of all folders; searches of pooled methods follow one another."""
     methods: dict[str, MethodResults] = {}
-    for method in (method for part in parts for method in part.methods):
+    for method in (method for results in all_results for method in results.methods):
         if (first := methods.get(method.name)) is not None:
             method = dataclasses.replace(
                 first,
@@ -366,13 +367,13 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
     return tuple(lines)
 
 
-def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
+def _config(all_results: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
     """Return the settings of the first folder, with the methods and final metrics of all folders.
 
     ``protocol.described`` has the descriptions of the user's metrics. If folders describe a metric
     differently, the first description counts.
     """
-    first, configs = parts[0].config, [part.config for part in parts]
+    first, configs = all_results[0].config, [results.config for results in all_results]
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
     descriptions: dict[str, Any] = {}

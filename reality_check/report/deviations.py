@@ -138,6 +138,7 @@ def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Devi
 
 
 def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
+    """Yield a deviation on ``methods``, whose search trials overlapped in time."""
     if methods:
         yield Deviation(
             "parallel search",
@@ -233,6 +234,7 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    """Yield a deviation on search trials that took several attempts."""
     counts = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
     if restarts := {name: count for name, count in counts.items() if count}:
         yield Deviation(
@@ -356,7 +358,7 @@ def _differences(
 def _part_of(key: str) -> tuple[str, str]:
     """Return the part of a protocol that a key belongs to, and the key's name within that part.
 
-    For example, they are ``augmentation`` and ``crop_size`` for ``training.augmentation.crop_size``.
+    For ``training.augmentation.crop_size`` they are ``augmentation`` and ``crop_size``.
     """
     if key.count(".") > 1:
         key = key.removeprefix("training.")

@@ -42,7 +42,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
     boards = [Summary(combine(group)) for group in grouped]
     # One run of each group is hashed, because combined results have other names of methods.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
-    index = _index(boards, hashes)  # has a row for each board
+    index = _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
     numbered = enumerate(zip(boards, hashes, strict=True), 1)
     sections = [_section(number, board, digest) for number, (board, digest) in numbered]
@@ -66,6 +66,7 @@ def _check_different(sources: Sequence[Source]) -> None:
 
 
 def _index(boards: Sequence[Summary], hashes: Sequence[str]) -> PlainTable:
+    """Return a table with a row for each board."""
     header = ("Data set", "Protocol", "Protocol hash", "Trunk", "Methods", "Runs")
     rows = []
     for board, digest in zip(boards, hashes, strict=True):

@@ -156,10 +156,10 @@ def _software(stages: Studies) -> Iterator[Deviation]:
             methods_by_software.setdefault(kind, {}).setdefault(value, []).append(method)
     for kind, methods_by_value in methods_by_software.items():
         if len(methods_by_value) > 1:
-            each = "; ".join(
+            listing = "; ".join(
                 f"{value}: {listed(names)}" for value, names in methods_by_value.items()
             )
-            text = f"Not all methods ran with the same {kind}: {each}."
+            text = f"Not all methods ran with the same {kind}: {listing}."
             if kind == "optuna":
                 text += " Each version draws other trials from the same seed."
             yield Deviation("versions", text, kind == "optuna")

@@ -27,13 +27,16 @@ def mark_superseded(
 
 
 def _is_superseded(trial: TrialRecord, made_of: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Return whether the data that a trial depends on have changed since its start."""
     if trial.made_of is None or made_of is None:
         return False
     index = trial.trial_index or 0
     # Only recorded keys are compared, since an earlier version recorded fewer. The list is empty if
     # the study no longer has that index.
-    now = [{key: each[key] for key in each.keys() & trial.made_of} for each in made_of[index:][:1]]
-    return now != [trial.made_of]
+    current = [
+        {key: data[key] for key in data.keys() & trial.made_of} for data in made_of[index:][:1]
+    ]
+    return current != [trial.made_of]
 
 
 def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[int, TrialRecord]:

@@ -53,6 +53,7 @@ class Finished:
         return {"event": kind, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
+        """Return the event as a line of the log."""
         prefix = f"{self.method}: " if self.method else ""
         prefix += f"search {self.search + 1}, " if self.search else ""
         time_taken = f"in {duration(self.seconds)}"

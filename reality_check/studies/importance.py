@@ -85,6 +85,7 @@ def _to_search_scale(searched: Searched, value: Any) -> Any:
 
 
 def _distribution(value: Searched) -> BaseDistribution:
+    """Return the distribution of a parameter, on the scale of :func:`_to_search_scale`."""
     if not isinstance(value, Range):
         return CategoricalDistribution(value.choices)
     if value.log:

@@ -42,6 +42,8 @@ class _RepeatedDatabase:
         return functools.partial(self._repeated, name)
 
     def _repeated(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the database; while it does not answer, reconnect and call again."""
+
         def call() -> Any:
             if self._retries.is_away and not self.is_sqlite:
                 self.database.engine.dispose()

@@ -190,6 +190,7 @@ def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tu
 
 
 def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy:
+    """Return the study of a method's search, of which ``number`` is the number."""
     options, trials = experiment.protocol.search, experiment.trials_of(method)
     key = StudyKey(method.name, Stage.SEARCH, number)
     stage, start = stage_name(Stage.SEARCH, number), method.starts_from
@@ -363,7 +364,7 @@ class StudyState:
         """Return what a trial's seeds are derived from, in addition to the experiment's seed.
 
         The seeds of a retraining belong to the trial that it trains again, whatever the rank of
-        that trial. In studies of earlier versions they depend on its own index.
+        that trial. In studies of earlier versions, they belong to the index of the retraining.
         """
         first = self.search == 0
         kind = self.stage.category_of_seeds if first else stage_name(self.stage, self.search)
@@ -458,6 +459,7 @@ def _drawn_state(
     record: StudyRecord | None,
     earlier: Mapping[StudyKey, StudyState],
 ) -> StudyState:
+    """Return the state of a study whose parameters are drawn; ``earlier`` is complete."""
     first = drawn.first
     if drawn.starts_from is not None:
         best = earlier[drawn.starts_from].best
@@ -474,6 +476,7 @@ def _given_state(
     record: StudyRecord | None,
     earlier: Mapping[StudyKey, StudyState],
 ) -> StudyState:
+    """Return the state of a study that retrains trials of the complete studies ``earlier``."""
     retrained = _retrained_trials(given, earlier)
     searches = [state for key, state in earlier.items() if key.stage is Stage.SEARCH]
     params: list[Mapping[str, Any] | None]

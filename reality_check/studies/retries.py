@@ -68,6 +68,7 @@ class Retries:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _begin_outage(self, error: Exception) -> None:
+        """Record that a call failed; raise ``StorageLost`` if calls have failed for too long."""
         with self._lock:
             now = time.monotonic()
             if self._away_since is None:
@@ -88,6 +89,7 @@ class Retries:
                 ) from None
 
     def _end_outage(self) -> None:
+        """Record that a call was answered."""
         if self._away_since is None:
             return
         with self._lock:

@@ -34,13 +34,13 @@ def sampler_arguments(
         startup_trials: the number of random trials before the sampler starts to model.
         sampler_options: the arguments that the protocol gives.
     """
-    known: dict[str, dict[str, Any]] = {
+    defaults: dict[str, dict[str, Any]] = {
         "tpe": {"n_ei_candidates": 24, "multivariate": True, "constant_liar": True},
         "gp": {"deterministic_objective": False},
         "cmaes": {"warn_independent_sampling": False},
     }
-    first = {"n_startup_trials": startup_trials} if kind in known else {}
-    return {**first, **known.get(kind, {}), **(sampler_options or {})}
+    first = {"n_startup_trials": startup_trials} if kind in defaults else {}
+    return {**first, **defaults.get(kind, {}), **(sampler_options or {})}
 
 
 def build_sampler(

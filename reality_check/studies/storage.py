@@ -202,6 +202,7 @@ def _open_with_retries(url: URL, password: str | None) -> RDBStorage:
 
 
 def _open_database(url: URL, password: str | None) -> RDBStorage:
+    """Open a database with heartbeats, and with the options of its kind."""
     kind, file = kind_of(url), storage_file(url)
     # The password is not put in the URL, which Optuna and SQLAlchemy could show.
     connect = {

@@ -192,6 +192,7 @@ class Study:
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
+        # Their value, None, never changes, so they are stale once they have been seen for so long.
         unsigned = {t.number: None for t in running if t.worker is None}
         stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
         lost = [t for t in running if t.number in stale or (t.worker and not is_alive(t.worker))]
@@ -245,6 +246,7 @@ class Study:
         earlier = [
             trial for trial in trials if trial.trial_index == chosen and not trial.superseded
         ]
+        # Lost workers of earlier commands do not count: those of attempts below this number.
         forgiven = self.attribute("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:

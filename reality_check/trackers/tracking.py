@@ -87,6 +87,7 @@ class Tracking:
             self._attempt(name, tracker.close)
 
     def _send(self, recorded: RecordedExperiment) -> None:
+        """Send each tracker the complete trials that it has not received."""
         for study in recorded.states().ready() if self._factories else ():
             for index, trial in sorted(study.complete.items()):
                 study_key = study_name(recorded.experiment, study.planned.key.name)

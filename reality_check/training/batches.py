@@ -68,13 +68,13 @@ class Batches:
             and the labels of all images, (count, N).
         """
         # The indices of the samples, (count, N), and the random numbers for each of them.
-        rows = np.stack([self._sampler.next_batch() for _ in range(count)])
-        draws = self._augmentation.draw(rows.size, self._generator).reshape(*rows.shape, -1)
-        local_slice = self._strategy.local_batch_slice(rows.shape[1])
-        local_rows, local_draws = rows[:, local_slice], draws[:, local_slice]
-        flat_draws = local_draws.reshape(local_rows.size, local_draws.shape[2])
-        images = self._pipeline.training_batch(local_rows.reshape(-1), flat_draws)
-        labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
+        indices = np.stack([self._sampler.next_batch() for _ in range(count)])
+        draws = self._augmentation.draw(indices.size, self._generator).reshape(*indices.shape, -1)
+        local_slice = self._strategy.local_batch_slice(indices.shape[1])
+        local_indices, local_draws = indices[:, local_slice], draws[:, local_slice]
+        flat_draws = local_draws.reshape(local_indices.size, local_draws.shape[2])
+        images = self._pipeline.training_batch(local_indices.reshape(-1), flat_draws)
+        labels = self.labels[torch.from_numpy(indices).to(self.labels.device, non_blocking=True)]
         return images, labels
 
     def set_classes_per_step(self, loss: nn.Module) -> None:

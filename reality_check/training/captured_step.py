@@ -170,9 +170,12 @@ class CapturedStep:
         The result of the plain step is kept.
         """
         buffers = [b for part in self._parts.values() for b in part.buffers()]
-        before, random_state = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
+        buffer_values, random_state = (
+            [b.clone() for b in buffers],
+            torch.cuda.get_rng_state(self._device),
+        )
         replayed = self._copy_outcome(self._replay(images, labels))
-        for buffer, value in zip(buffers, before, strict=True):
+        for buffer, value in zip(buffers, buffer_values, strict=True):
             buffer.copy_(value)
         torch.cuda.set_rng_state(random_state, self._device)
         value = self._compute(images, labels)
@@ -226,6 +229,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Check an operation, and run it."""
         kwargs = kwargs or {}
         if func is torch.ops.aten.copy_.default:
             self._check_copy(args[1], args[0].device)
@@ -244,14 +248,14 @@ class _Watch(TorchDispatchMode):
 def _record_sync_warnings() -> Iterator[list[str]]:
     """Collect warnings about waits for the GPU; the list is filled when the context exits."""
     messages: list[str] = []
-    before = torch.cuda.get_sync_debug_mode()
+    previous_mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
             yield messages
         finally:
-            torch.cuda.set_sync_debug_mode(before)
+            torch.cuda.set_sync_debug_mode(previous_mode)
             texts = (str(warning.message) for warning in caught)
             messages += [text for text in texts if "called a synchronizing CUDA operation" in text]
 

@@ -319,6 +319,7 @@ def _check_loss_compares_output(loss: torch.nn.Module, network: Network) -> None
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
             continue
+        # The last layer, which is a module without children.
         last = [child for child in network.embedder.modules() if not list(child.children())][-1]
         if part.shift is None and isinstance(last, BatchNormNeck) and not last.affine:
             continue

@@ -89,6 +89,7 @@ class PreparedExperiment:
 
     @functools.cached_property
     def _methods(self) -> dict[str, PreparedMethod]:
+        """The prepared methods by name."""
         experiment = self.experiment
         return {
             method.name: PreparedMethod(

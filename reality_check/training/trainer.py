@@ -253,6 +253,7 @@ class Trainer:
         )
 
     def _open_records(self) -> FoldRecords:
+        """Return new records, which begin with the evaluations so far."""
         on_test = self.task.selects_on == "test"
         return FoldRecords(
             self.folder / "records",

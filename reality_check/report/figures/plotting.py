@@ -214,9 +214,10 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
     text = re.sub(r"<!--.*?-->\s*", "", svg.decode("utf-8"), flags=re.S)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
+    # The panels end before the last closing tag in front of the shared definitions.
     start, end = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
     defs = text[text.rindex("<defs>") : text.rindex("</svg>")]
-    used = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
+    used_ids = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
     # The bounds of each cell, each followed by the panel in it.
     panels = re.split(r'<g id="cell_([\d._]+)">', text[start:end])[1:]
     elements: list[tuple[str, float]] = []
@@ -224,13 +225,15 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
         x, y, width, height = cell.split("_")
         head = f'<svg aria-hidden="true" viewBox="{x} {y} {width} {height}">'
         content = f"{head}<g>{panel}{'' if elements else defs}</svg>"
-        elements.append((_restyled(content, used, prefix), float(width)))
+        elements.append((_restyled(content, used_ids, prefix), float(width)))
     return elements
 
 
-def _restyled(text: str, used: set[str], prefix: str) -> str:
+def _restyled(text: str, used_ids: set[str], prefix: str) -> str:
     """Return SVG with prefixed ids and the colours of the page; unused ids are removed."""
-    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", text)
+    text = re.sub(
+        r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used_ids else "", text
+    )
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
     colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}
     colours |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}

@@ -145,6 +145,7 @@ def _comparisons(summary: Summary) -> list[str]:
 
 
 def _pair_row(pair: Comparison) -> str:
+    """Return a comparison as a row of a table."""
     cells = (
         pair.better,
         pair.other,
@@ -186,6 +187,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _caption(summary: Summary) -> str:
+    """Return the caption of the table of results."""
     results = summary.results
     count = counted(len(results.deviations), "deviation")
     protocol = f"Protocol {results.protocol}, {count} from "

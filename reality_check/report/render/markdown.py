@@ -32,6 +32,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
 
 
 def _block(block: Block) -> Iterator[str]:
+    """Yield the paragraphs of a block."""
     match block:
         case kinds.Verdict():
             for part in block.blocks:

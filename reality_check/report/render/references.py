@@ -123,6 +123,7 @@ def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str,
 
 
 def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
+    """Yield the citations of the protocol and of published results."""
     data = _data()
     for name, keys in data["protocols"].items():
         if results.reference == name or results.reference.startswith(f"{name}_"):
@@ -136,6 +137,7 @@ def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[
 
 
 def _software_citations(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the citations of packages and of the search's sampler."""
     data = _data()
     for package, keys in data["software"].items():
         yield f"software {package}", keys

@@ -105,6 +105,7 @@ def _curse(method: MethodResults) -> Curse | None:
 
 
 def _table(curses: list[Curse], metric: Metric) -> PlainTable:
+    """Return the table of winners and their retrainings."""
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
     rows = []
     for method, best, gap, retrained in curses:

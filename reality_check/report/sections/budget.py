@@ -89,6 +89,7 @@ def budget_section(summary: Summary) -> Section | None:
 
 
 def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
+    """Return the table of budgets."""
     header = ("Method", "Trials", "Best", "Expected best of half", "Gain", "Spread")
     rows = tuple(
         (
@@ -112,6 +113,7 @@ def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
 
 
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
+    """Return the figure of expected best scores."""
     curves, metric = {}, summary.results.selected_by
     for budget in budgets:
         low, high = expected_best_band(_values(summary.records[budget.method]))
