@@ -184,8 +184,8 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
     fold = prepared.splits.folds[0]
     filled = fill_method(method, protocol, middle_params(method, protocol))
     task = FoldTask(filled, model, training, training.embedding_size, 0, 0)
-    searched = protocol.selects_on == "validation"
-    train = prepared.dataset.subset(fold.train if searched else prepared.splits.trainval)
+    has_validation = protocol.selects_on == "validation"
+    train = prepared.dataset.subset(fold.train if has_validation else prepared.splits.trainval)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
 
 

@@ -294,7 +294,7 @@ _job_arguments: dict[str, Any] = {}
 def _initialize_process(
     load: LoadData,
     device: torch.device,
-    sharing_gpu: int,
+    num_sharing_gpu: int,
     send: Progress,
     lease_end: Any,
     parent: int,
@@ -307,7 +307,7 @@ def _initialize_process(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
     keep_freed_memory()
-    share_gpu(sharing_gpu)
+    share_gpu(num_sharing_gpu)
     _job_arguments.update(
         dataset=load(),
         device=device,

@@ -92,7 +92,7 @@ class LocalWorkers:
         return False
 
     def _replace(self, worker: _Worker, status: int) -> None:
-        """Start a worker again that ended with an exit status, unless it died early too often."""
+        """Start a worker again that ended with ``status``, unless it died early too often."""
         lifetime = time.monotonic() - worker.started
         worker.deaths = worker.deaths + 1 if lifetime < _EARLY_SECONDS else 1
         if worker.deaths > _MAX_EARLY_DEATHS:

@@ -50,7 +50,7 @@ _POLL_SECONDS = 1.0
 def open_folder(
     checked: Checked, out_dir: Path, log: Callable[[str], None] = lambda text: None
 ) -> Iterator[RecordedExperiment]:
-    """Lock an output folder, and write into it what it lacks for an experiment.
+    """Lock an output folder, and bring its files up to date with an experiment.
 
     The lock is released when the context exits.
 
@@ -191,7 +191,8 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     """Return the methods that use changed code, or none if any of them has a complete trial.
 
     So a loss that failed in its first training can be fixed and the same command continues, but
-    results of different code are never mixed.
+    results of different code are never mixed. If the code of a trunk has changed, no method starts
+    over.
     """
     users = [method for method in experiment.methods if {*changed} & classes_of(method).keys()]
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}

@@ -184,6 +184,7 @@ class Scorer:
                 )
                 for fold in range(protocol.split.folds)
             ]
+        # The raw input is scored only in the first fold.
         return {
             name: {
                 key: fmean(fold[name][key] for fold in folds if name in fold)

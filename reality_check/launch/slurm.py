@@ -137,7 +137,7 @@ class SlurmWorkers:
         return jobs
 
     def _replace(self, ended: Mapping[int, str]) -> None:
-        """Submit lost jobs again, whose states are given by the numbers of their workers."""
+        """Submit lost jobs again; ``ended`` has the states of jobs by the numbers of workers."""
         for number, state in ended.items():
             self._lost += 1
             self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
@@ -214,6 +214,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     stopping.listen(signal.SIGTERM, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
+    # A job that somebody has cancelled is no longer in the state RUNNING.
     if status == STOPPED and (notices or (job_states([job]) or {}).get(job) == "RUNNING"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM sends it to jobs that it requeues
         print(f"job {job} asks to be requeued", flush=True)

@@ -195,11 +195,8 @@ class TrialRunner:
         task = dataclasses.replace(self._task(trial, filled, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
 
-    def _mean_result(self, results: list[FoldResult], **more: Any) -> TrialResult:
-        """Return the result of a trial, whose value is the mean over its folds.
-
-        ``more`` are further attributes of the trial.
-        """
+    def _mean_result(self, results: list[FoldResult], **more_attributes: Any) -> TrialResult:
+        """Return the result of a trial, whose value is the mean over its folds."""
         metric = self._metric
         attributes = {
             "fold_values": [result.value for result in results],
@@ -212,7 +209,8 @@ class TrialRunner:
                 for result in results
             ],
         }
-        return TrialResult(fmean(result.value for result in results), {**attributes, **more})
+        value = fmean(result.value for result in results)
+        return TrialResult(value, attributes | more_attributes)
 
     # -- training ---------------------------------------------------------------------------
 

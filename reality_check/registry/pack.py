@@ -137,7 +137,7 @@ def _with_values(known: Any, recorded: Any) -> Any:
 
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
-    """Check the recorded hash; other keys and defaults of later versions are allowed."""
+    """Check the recorded protocol and its hash; later versions may have other keys or defaults."""
     recorded, recorded_hash = about["protocol"], about["protocol_hash"]
     plain = experiment.plain()
     changed = [

@@ -123,6 +123,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         config=_config(renamed, name),
         queries=_queries(members),
         costs=tuple(cost for results in renamed for cost in results.costs),
+        # Versions of the first folder, for packages of which every folder has a version.
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in renamed)},
         folders=folders,
     )
@@ -157,8 +158,8 @@ def _differing_settings(
     """Return the dotted keys in which a method's settings or code differ between two folders."""
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
-    used = {*_texts(settings[0]), *_texts(settings[1])}
-    changed = [f"code.{name}" for name in sorted(used) if codes[0].get(name) != codes[1].get(name)]
+    texts = {*_texts(settings[0]), *_texts(settings[1])}
+    changed = [f"code.{name}" for name in sorted(texts) if codes[0].get(name) != codes[1].get(name)]
     return [*differing_keys(settings[0], settings[1]), *changed]
 
 
@@ -184,7 +185,7 @@ class _Member:
 
 def _members(sources: Sequence[Source]) -> list[_Member]:
     """Return the folders with the names and numbers that they have in the combined results."""
-    shared, num_searches = pooled(sources), Counter[str]()
+    pooled_names, num_searches = pooled(sources), Counter[str]()
     num_folders = Counter(method.name for source in sources for method in source.results.methods)
     seeds = list(dict.fromkeys(source.seed for source in sources))
     run_counts = [row.reproduction + 1 for source in sources for row in source.results.rows]
@@ -194,7 +195,7 @@ def _members(sources: Sequence[Source]) -> list[_Member]:
         methods = source.results.methods
         names = {
             m.name: m.name
-            if num_folders[m.name] == 1 or m.name in shared
+            if num_folders[m.name] == 1 or m.name in pooled_names
             else f"{m.name} ({source.label})"
             for m in methods
         }
@@ -203,7 +204,7 @@ def _members(sources: Sequence[Source]) -> list[_Member]:
         first_search = {method.name: num_searches[method.name] for method in methods}
         members.append(_Member(source, names, first_run, first_search))
         for method in methods:
-            if method.name in shared:
+            if method.name in pooled_names:
                 num_searches[method.name] += 1 + max((t.search for t in method.search), default=0)
     return members
 
@@ -336,11 +337,11 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
 
 def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
     """Yield why methods of the same name in folders of different seeds were not pooled."""
-    shared, firsts = pooled(sources), dict[str, Source]()
+    pooled_names, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:
             first = firsts.setdefault(method.name, source)
-            if method.name in shared or first.seed == source.seed:
+            if method.name in pooled_names or first.seed == source.seed:
                 continue
             if keys := _differing_settings(first.results, source.results, method.name):
                 yield Deviation(

@@ -368,6 +368,7 @@ def _part_of(key: str) -> tuple[str, str]:
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
     """Return the settings by which protocols are compared, as plain data."""
+    # Searches of different kinds have different keys in plain data, so all keys are compared.
     plain = protocol.plain() | {"search": {key: getattr(protocol.search, key) for key in ALL_KEYS}}
     return {
         key: value

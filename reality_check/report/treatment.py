@@ -123,12 +123,12 @@ def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
         )
 
 
-def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
+def origins(experiment: Experiment, studies: Studies) -> Iterator[Deviation]:
     """Yield deviations on methods from packs, and on software that differs between methods.
 
     Args:
         experiment: the experiment as it was run.
-        stages: the studies of the experiment, which record the software with which they began.
+        studies: the studies of the experiment, which record the software with which they began.
     """
     packs: dict[str, list[str]] = {}
     for method in experiment.methods:
@@ -141,14 +141,14 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
             f"Not trained in this run, but taken from the pack of {source}, with the same data, "
             f"split, network, protocol and seed: {listed(names)}.",
         )
-    yield from _software(stages)
+    yield from _software(studies)
 
 
-def _software(stages: Studies) -> Iterator[Deviation]:
+def _software(studies: Studies) -> Iterator[Deviation]:
     """Yield deviations on packages, machines and devices that differ between methods."""
     methods_by_software: dict[str, dict[str, list[str]]] = {}
     first_studies: dict[str, StudyState] = {}
-    for (method, _, _), study in stages.items():
+    for (method, _, _), study in studies.items():
         first_studies.setdefault(method, study)
     first_studies.pop("", None)  # the baselines
     for method, study in first_studies.items():

@@ -59,7 +59,7 @@ def parameter_importance(
         shuffled = generator.sample(values, len(values))
         noise = max(noise, *_variance_shares(distributions, params, shuffled).values())
         if noise >= max(shares.values()):
-            break  # nothing stands out, whatever the others are
+            break  # no parameter stands out, whatever the other shuffles give
     return Importance(shares, noise, len(sound))
 
 

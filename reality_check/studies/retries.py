@@ -57,7 +57,7 @@ class Retries:
             try:
                 result = function(*args, **kwargs)
             except Exception as error:
-                if not is_passing(error):
+                if not is_temporary(error):
                     raise
                 self._begin_outage(error)
             else:
@@ -99,7 +99,7 @@ class Retries:
             self._away_since, self._given_up = None, False
 
 
-def is_passing(error: BaseException | None) -> bool:
+def is_temporary(error: BaseException | None) -> bool:
     """Whether a call may succeed later: the server is unavailable, or there was a deadlock."""
     while error is not None:
         if isinstance(error, sqlalchemy.exc.DBAPIError):

@@ -97,7 +97,7 @@ class Study:
         else:
             self.space = dict(search_space() if state.given is None else state.space)
         self.study.sampler, recorded = _sampler(state, self.space)
-        if about is None:
+        if about is None:  # the study begins now
             recorded |= {"space": dump_value(self.space), "seeds_by_trial": True}
             about = recorded | describe_environment()
             self.set_attribute("about", about)
@@ -192,7 +192,7 @@ class Study:
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
-        # Their value, None, never changes, so they are stale once they have been seen for so long.
+        # The monitor calls an entry stale if its value, here always None, does not change.
         unsigned = {t.number: None for t in running if t.worker is None}
         stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
         lost = [t for t in running if t.number in stale or (t.worker and not is_alive(t.worker))]
@@ -280,8 +280,8 @@ class Study:
         (:class:`reality_check.studies.plan.StudyState`).
 
         Raises:
-            DuplicateTrial: an earlier attempt has its index, or it has none, since another worker
-                took the trial that was waiting.
+            DuplicateTrial: an earlier attempt has the same index; the trial has no index, since
+                another worker took the one that was waiting; or its index is beyond the study.
         """
         set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")

@@ -170,10 +170,8 @@ class CapturedStep:
         The result of the plain step is kept.
         """
         buffers = [b for part in self._parts.values() for b in part.buffers()]
-        buffer_values, random_state = (
-            [b.clone() for b in buffers],
-            torch.cuda.get_rng_state(self._device),
-        )
+        buffer_values = [b.clone() for b in buffers]
+        random_state = torch.cuda.get_rng_state(self._device)
         replayed = self._copy_outcome(self._replay(images, labels))
         for buffer, value in zip(buffers, buffer_values, strict=True):
             buffer.copy_(value)

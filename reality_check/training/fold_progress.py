@@ -75,7 +75,7 @@ class FoldProgress:
         return self._task.settings.second_phase is not None
 
     def phase_limit(self) -> int:
-        """Return the maximum number of epochs of the current phase; both share ``max_epochs``."""
+        """Return the maximum number of epochs of this phase; both phases share ``max_epochs``."""
         position, training = self.position, self._training
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[position.phase - 1]

@@ -77,9 +77,9 @@ class _NotPlain(Exception):
 
 
 def _modules_of(owner: Any) -> list[tuple[str, Any]]:
-    """Return pairs of path and module for a module and those within it; ``("", owner)`` for others.
+    """Return pairs of a path and a module: a module itself, with the path ``""``, and those in it.
 
-    For ``None``, the list is empty.
+    Another object is returned in the same way, without the objects in it; ``None`` is left out.
     """
     if isinstance(owner, nn.Module):
         return list(owner.named_modules())

@@ -108,7 +108,8 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     """Return the values to try instead of the middles, by parameter.
 
-    The values are each end of a range, each choice, and pairs of choices if there are few.
+    First come no changes, then each end of a range, each choice, and pairs of choices if there are
+    few.
     """
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}

@@ -238,7 +238,7 @@ class Trainer:
             self.checkpoints.best = checkpoints.clone(self._state())
 
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Return the validation metrics of ``forward``, with its outputs normalised as in use."""
+        """Return the validation metrics of the embeddings that ``forward`` computes."""
         assert self.validation is not None
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
         with self.module.autocast():

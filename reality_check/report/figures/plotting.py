@@ -115,6 +115,7 @@ def panel_grid(
             (height - _TOP - _BOTTOM) / full_height,
         )
         axes = figure.add_axes(bounds)
+        # By these ids, :func:`inline_svg` finds the cells and their bounds in points.
         axes.set_gid("cell" + "".join(f"_{72 * inches:.1f}" for inches in (x, y, width, height)))
         axes.locator_params(nbins=4)
         dress(axes, SMALL)

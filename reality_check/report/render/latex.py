@@ -163,7 +163,7 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
     caption = escape(caption) + _MARKS_TEXT + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
     extra = tables[0].columns[len(BUILT_IN) :] if tables else ()  # the user's own columns
-    columns = len(titles) + 2 + len(extra)
+    columns = len(titles) + 2 + len(extra)  # with the method and n
     head = ["Method", *map(escape, titles), "$n$", *map(escape, extra)]
     lines = [" & ".join(head) + r" \\"]
     for table in tables:

@@ -71,7 +71,7 @@ def _data() -> dict[str, Any]:
 
 
 def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | None]]:
-    """Yield what was used, with the keys of its entries, or ``None`` if it has no entry."""
+    """Yield what was used and the keys of its entries; ``None`` instead of keys if it has none."""
     config = results.config
     methods = config.get("methods") or []
     for method in results.methods:

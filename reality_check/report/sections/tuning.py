@@ -65,7 +65,7 @@ def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
 
 
 def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
-    """Return a sentence on which method leads by number of trials; empty for one method.
+    """Return a sentence on which method leads with how many trials; none for a single method.
 
     Args:
         curves: the score at each number of trials, by method.
@@ -80,7 +80,7 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
             f"{common[-1]}."
         ]
     # The largest number of trials with which another method leads than with all trials.
-    last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
+    last = max(n for n, leader in zip(common, leaders, strict=True) if leader != leaders[-1])
     return [
         f"With {last} trials or fewer, another method has the highest estimate than with "
         f"{common[-1]} ({leaders[-1]})."
