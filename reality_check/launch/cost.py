@@ -83,6 +83,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
         UsageError: the training of a method fails or diverges in these steps.
     """
     prepared = PreparedExperiment(experiment, dataset)
+    # ``fixed`` is the time that does not depend on the epochs of trainings.
     startup = time.process_time()  # importing and reading, which the worker repeats
     fixed = 2 * startup + _REPORT_SECONDS + _METHOD_REPORT_SECONDS * len(experiment.methods)
     comparison = functools.cache(functools.partial(_measure_comparison, prepared, device))
@@ -168,12 +169,12 @@ def _measure(
         with allow_tf32(device, trainer.task.training.tf32):
             trainer.train_steps(_WARM_UP)
             step = _mean_seconds(lambda: trainer.train_steps(1), clock)
-            embed_rows = _mean_seconds(
+            embed_seconds = _mean_seconds(
                 lambda: embed(trainer.network, trainer.network, images.evaluation_batches(indices)),
                 clock,
             )
     compare = comparison(trainer.task.embedding_size)
-    return _Times(build, step * trainer.epoch_length, embed_rows / len(indices), compare)
+    return _Times(build, step * trainer.epoch_length, embed_seconds / len(indices), compare)
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:

@@ -72,11 +72,17 @@ class FoldJob:
             on_progress({"fold": self.fold, **position})
 
         report_progress({"epoch": 0})
-        trainer_args = (self.folder, device, report_progress, strategy)
 
         def train_network() -> FoldResult:
             return Trainer(
-                self.task, train, validation, *trainer_args, renew_lease=renew_lease
+                self.task,
+                train,
+                validation,
+                self.folder,
+                device,
+                report_progress,
+                strategy,
+                renew_lease=renew_lease,
             ).run()
 
         if strategy.size > 1:  # a retry would leave the other processes waiting in a step

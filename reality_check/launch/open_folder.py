@@ -140,6 +140,7 @@ def _resolve_for_folder(
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     restarted = _methods_to_restart(locked, out_dir, changed)
+    # The code of these classes may differ from that in the folder.
     check_same_experiment(
         locked, out_dir, changed if restarted else _not_yet_measured(locked, out_dir, changed)
     )

@@ -93,7 +93,7 @@ class Scorer:
             labels: np.ndarray = test.labels,
             queries: np.ndarray | None = test.queries,
         ) -> dict[str, Metrics]:
-            pairs = self._pairs if labels is test.labels else {}
+            pairs = self._pairs if labels is test.labels else {}  # the pairs are of test images
             scoring_args = (labels, normalize, extra_metrics, queries, pairs)
             if stage is Stage.FINAL:
                 return {"complete": evaluate_both_geometries(embeddings[0], *scoring_args)}
@@ -119,7 +119,7 @@ class Scorer:
                     scores[category].update(renamed(metrics, "trainval_", names))
             if names_on("training", final_metrics):
                 distances = self._distances_to_proxies(method, stage, trial_index, networks)
-                next(iter(scores.values())).update(distances)
+                next(iter(scores.values())).update(distances)  # only in the first category
         return scores, embeddings
 
     @functools.cached_property
@@ -201,16 +201,16 @@ class Scorer:
             for fold in range(method.networks(stage))
         ]
 
-    def _evaluation_images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
+    def _evaluation_images(self, model: Model, training: Training, samples: SampleSet) -> Pipeline:
         """Return the evaluation pipeline of some images for a model and a training; cached."""
         steps = None
-        if isinstance(images, ImageSet):
-            steps = preprocessing(model, images.images.channels)
+        if isinstance(samples, ImageSet):
+            steps = preprocessing(model, samples.images.channels)
         augmentation = training.augmentation
-        key = (steps, augmentation.model_dump_json(), images is self._prepared.test_set)
+        key = (steps, augmentation.model_dump_json(), samples is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device
-            self._pipelines[key] = build_pipeline(images, model, augmentation, device)
+            self._pipelines[key] = build_pipeline(samples, model, augmentation, device)
         return self._pipelines[key]
 
 
@@ -233,8 +233,8 @@ def load_kept(
 def network_seed(seed: int, seed_key: Sequence[Any], fold: int) -> int:
     """Return the seed of a network.
 
-    It is the same for all methods of an experiment, since they have the same ``seed``; controls
-    have other seeds.
+    All methods of an experiment get the same seeds of networks, since they have the same ``seed``;
+    controls have other seeds.
 
     Args:
         seed: the seed of the method.

@@ -96,7 +96,8 @@ class TrialRunner:
         self.on_progress(about)
         if study.stage is Stage.BASELINES:
             scores = self.scorer.score_baselines(context.trial_index)
-            return TrialResult(max(row[PRIMARY] for row in scores.values()), {"scores": scores})
+            best = max(metrics[PRIMARY] for metrics in scores.values())
+            return TrialResult(best, {"scores": scores})
         if context.params is None:
             return TrialResult(
                 self._metric.diverged, {"diverged": "every trial of its search diverged"}

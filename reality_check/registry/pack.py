@@ -119,6 +119,7 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
     Raises:
         UsageError: the experiment was run with a key that this version does not have.
     """
+    # ``changed`` has the keys that differed from the defaults of the version that wrote the pack.
     changed, recorded = about["given"], about["experiment"]
     if "kind" not in recorded["protocol"]["search"]:  # by an earlier version, which needs all keys
         changed["protocol"]["search"] = recorded["protocol"]["search"]

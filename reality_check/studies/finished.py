@@ -60,15 +60,15 @@ class Finished:
         best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
-            return ", ".join(part for part in (f"{prefix}{count} {time_taken}", best) if part)
+            return ", ".join(filter(None, (f"{prefix}{count} {time_taken}", best)))
         title = f"{prefix}{self.stage.trial_name} {self.trial_index + 1}"
         if self.diverged is not None:
             outcome = f"diverged ({self.diverged})"
         else:
             outcome = "" if self.value is None else _percent(self.value)
-        outcome = " ".join(part for part in (outcome, time_taken) if part)
+        outcome = " ".join(filter(None, (outcome, time_taken)))
         count = f"{self.done} of {self.wanted} done"
-        return ", ".join(part for part in (f"{title}: {outcome}", count, best) if part)
+        return ", ".join(filter(None, (f"{title}: {outcome}", count, best)))
 
 
 def _percent(value: float) -> str:

@@ -210,7 +210,7 @@ def describe_differences(
 
 
 def _describe_difference(key: str, first: Any, second: Any, labels: tuple[str, str]) -> str:
-    """Describe a key in which two experiments differ; ``labels`` stand for these."""
+    """Return the values of a key in two experiments in words, each value with its label."""
     if key == "code.dataset":
         return "the images are not the same"
     if key == "code.pretrained weights":

@@ -190,7 +190,7 @@ def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tu
 
 
 def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy:
-    """Return the study of a method's search, of which ``number`` is the number."""
+    """Return the plan of a method's search, the one with this number."""
     options, trials = experiment.protocol.search, experiment.trials_of(method)
     key = StudyKey(method.name, Stage.SEARCH, number)
     stage, start = stage_name(Stage.SEARCH, number), method.starts_from
@@ -215,7 +215,7 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
 def _retraining(
     experiment: Experiment, method: Method, is_final: bool, steps: Sequence[Step]
 ) -> PlannedStudy:
-    """Return the study of a method's reproductions, or of its final runs."""
+    """Return the plan of a method's reproductions, or of its final runs."""
     protocol, search = experiment.protocol, experiment.protocol.search
     searches = [StudyKey(method.name, Stage.SEARCH, number) for number in range(search.repeats)]
     reproductions = StudyKey(method.name, Stage.REPRODUCTIONS)
@@ -366,8 +366,8 @@ class StudyState:
         The seeds of a retraining belong to the trial that it trains again, whatever the rank of
         that trial. In studies of earlier versions, they belong to the index of the retraining.
         """
-        first = self.search == 0
-        kind = self.stage.category_of_seeds if first else stage_name(self.stage, self.search)
+        is_first = self.search == 0
+        kind = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
         if self.retrained and (not self.about or "seeds_by_trial" in self.about):
             return [kind, *self.retrained[trial_index].key]
         return [kind, trial_index]
@@ -459,7 +459,7 @@ def _drawn_state(
     record: StudyRecord | None,
     earlier: Mapping[StudyKey, StudyState],
 ) -> StudyState:
-    """Return the state of a study whose parameters are drawn; ``earlier`` is complete."""
+    """Return the state of a study whose parameters are drawn, after the complete ``earlier``."""
     first = drawn.first
     if drawn.starts_from is not None:
         best = earlier[drawn.starts_from].best
@@ -488,8 +488,8 @@ def _given_state(
         params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
     metrics = list(given.final_metrics)
     made_of = [  # ``retrained`` is empty if nothing was searched
-        {"params": each, "final_metrics": metrics, "retrained": run and run.key}
-        for each, run in itertools.zip_longest(params, retrained)
+        {"params": trial_params, "final_metrics": metrics, "retrained": run and run.key}
+        for trial_params, run in itertools.zip_longest(params, retrained)
     ]
     return StudyState(
         planned,
@@ -551,8 +551,8 @@ def final_epochs(totals: Sequence[int], follow_ups: Sequence[int], step: int) ->
         return step, 0
     total = _round_up(fmean(totals), step)
     follow_up = _round_up(fmean(follow_ups), step)
-    least = step if sum(totals) > sum(follow_ups) else 0
-    return max(total - follow_up, least), follow_up
+    minimum = step if sum(totals) > sum(follow_ups) else 0
+    return max(total - follow_up, minimum), follow_up
 
 
 def _round_up(value: float, step: int) -> int:

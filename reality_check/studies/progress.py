@@ -114,7 +114,7 @@ def worker_states(out_dir: Path) -> list[dict[str, Any]]:
 
 
 def find_folder(path_or_name: str | Path) -> Path:
-    """Return the output folder of a path, a YAML file, or the name of an experiment.
+    """Return the output folder that a path, a YAML file or the name of an experiment refers to.
 
     Raises:
         UsageError: the folder does not exist.
@@ -233,7 +233,7 @@ def _describe_idle_worker(recorded: RecordedExperiment, state: dict[str, Any]) -
 def _describe_worker(
     recorded: RecordedExperiment, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what a trial (``worker``) and the worker's report (``state``) say of a worker."""
+    """Describe a worker by its record in a trial (``worker``) and by its report (``state``)."""
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
     log = recorded.out_dir / "logs" / f"worker_{state.get('number')}.log"
     return {

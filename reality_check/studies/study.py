@@ -246,7 +246,7 @@ class Study:
         earlier = [
             trial for trial in trials if trial.trial_index == chosen and not trial.superseded
         ]
-        # Lost workers of earlier commands do not count: those of attempts below this number.
+        # Only attempts from this number on count, since the user has run the command again.
         forgiven = self.attribute("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
@@ -322,13 +322,13 @@ def _sampler(
     """Return the sampler of a study, and what is recorded about it."""
     seed, drawn = state.planned.seed, state.planned.parameters
     if not isinstance(drawn, Drawn):
-        drawn = Drawn("random", {}, 1, seed)  # whose draws nothing uses
+        drawn = Drawn("random", {}, 1, seed)  # Optuna wants a sampler, but nothing uses its draws
+    kind, options = drawn.sampler, drawn.sampler_arguments
     startup_trials = min(state.num_trials, max(drawn.startup_trials, len(space)))
-    arguments = startup_trials, seed, drawn.draw_seed, drawn.sampler_arguments
-    recorded = sampler_arguments(drawn.sampler, startup_trials, drawn.sampler_arguments)
+    recorded = sampler_arguments(kind, startup_trials, options)
     return (
-        IndexedSampler(drawn.sampler, *arguments, sorted(space)),
-        {"sampler": drawn.sampler, "sampler_arguments": recorded},
+        IndexedSampler(kind, startup_trials, seed, drawn.draw_seed, options, sorted(space)),
+        {"sampler": kind, "sampler_arguments": recorded},
     )
 
 

@@ -76,11 +76,8 @@ def budget_figure(
     for index, (method, curve) in enumerate(curves.items()):
         colour = COLOURS[index % len(COLOURS)]
         line = _LINE_STYLES[index // len(COLOURS) % len(_LINE_STYLES)]
-        band_trials, low, high = (
-            curve.trials[: len(curve.low)],
-            factor * curve.low,
-            factor * curve.high,
-        )
+        band_trials = curve.trials[: len(curve.low)]
+        low, high = factor * curve.low, factor * curve.high
         axes.fill_between(band_trials, low, high, color=colour, alpha=0.10, linewidth=0)
         axes.plot(curve.trials, factor * curve.values, color=colour, linewidth=1.8, linestyle=line)
         label = shorten(method, 40)

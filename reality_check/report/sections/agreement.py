@@ -71,6 +71,7 @@ def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
     means = [tests[m].mean for m in methods]
     if len(methods) < 2 or not all(map(math.isfinite, means)):
         return
+    # There is a single pair of rankings: by validation and by test.
     agreement = rank_agreement([([validation[m] or 0.0 for m in methods], means)])
     if not math.isfinite(agreement.correlation):
         yield f"{category}: Winners' validation or test does not vary (n = {agreement.n} methods)."

@@ -68,8 +68,7 @@ def budgets(summary: Summary) -> list[Budget]:
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
         if method.searched and len(searches) == 1 and len(values) >= _MIN_TRIALS:
-            curve = expected_best(values)
-            shown.append(Budget(method.name, curve, _spread(method)))
+            shown.append(Budget(method.name, expected_best(values), _spread(method)))
     return shown
 
 
