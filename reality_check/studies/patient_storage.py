@@ -61,8 +61,7 @@ class _RepeatedDatabase:
     ) -> bool:
         """Start or end a trial; if several workers start it, only one succeeds."""
         if state is not TrialState.RUNNING or not self.is_sqlite:
-            ended: bool = self._repeated("set_trial_state_values", trial_id, state, values)
-            return ended
+            return bool(self._repeated("set_trial_state_values", trial_id, state, values))
 
         def start() -> bool:
             # SQLite has no row locks: lock the database before Optuna reads the state.

@@ -237,7 +237,8 @@ def _retraining(
         protocol.final_metrics,
         method.packed is not None,
     )
-    after += [] if epochs_from is None else [epochs_from]
+    if epochs_from is not None:
+        after.append(epochs_from)
     key = StudyKey(method.name, Stage.FINAL) if is_final else reproductions
     networks = 1 if is_final else protocol.split.folds
     seed = derive(experiment.seed, key.name)

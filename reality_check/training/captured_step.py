@@ -30,7 +30,6 @@ WARM_UP = 3
 CHECKS = 2
 
 _log = logging.getLogger(__name__)
-Compute = Callable[[Tensor, Tensor], Tensor]
 
 
 class CapturedStep:
@@ -49,7 +48,7 @@ class CapturedStep:
 
     def __init__(
         self,
-        compute: Compute,
+        compute: Callable[[Tensor, Tensor], Tensor],
         parts: Mapping[str, nn.Module | None],
         device: torch.device,
         tolerance: float,

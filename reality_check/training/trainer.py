@@ -305,8 +305,7 @@ class Trainer:
         """Save the result and the best (otherwise the latest) weights, and return the result."""
         result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
         if self.strategy.is_main:
-            state = self.module.state_dict()
-            if self.validation is not None:
-                state = self._best_state()
+            has_best = self.validation is not None
+            state = self._best_state() if has_best else self.module.state_dict()
             self.checkpoints.save_result(result, state)
         return self.strategy.broadcast(result)

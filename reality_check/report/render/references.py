@@ -97,7 +97,8 @@ def _method_citations(
     """Yield the citations of a method's loss and miner, and of classes in their arguments."""
     miner = settings.get("miner") or {}
     classes = [(str(settings["loss"]), "loss")]
-    classes += [(str(miner["class"]), "miner")] if "class" in miner else []
+    if "class" in miner:
+        classes.append((str(miner["class"]), "miner"))
     for part in (settings.get("arguments") or {}, miner):
         classes += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
     for cls, kind in classes:
