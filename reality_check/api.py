@@ -79,11 +79,11 @@ def run(
     Args:
         experiment: see :func:`reality_check.load_experiment`.
         out_dir: The output folder, created if missing.
-        workers: how many processes work, or a :class:`Parallelism`, which can say more: devices,
-            several processes a worker, jobs of a cluster.
+        workers: The number of worker processes, or a :class:`Parallelism` with further options:
+            devices, several processes for each worker, jobs of a cluster.
         watch: called several times a second while workers run.
         log: called with a sentence when jobs of a cluster are submitted, found or lost, and when
-            workers with earlier code are looked for.
+            the experiment has changed and earlier workers may still be running.
         trackers: names of trackers that get the finished trials, see :func:`track`.
 
     Returns:
@@ -195,14 +195,14 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
     Args:
         out_dir: The experiment's output folder.
         file: The file to write; by default ``NAME.pack`` beside the folder.
-        queries: Whether to include the scores of every query, which are most of a pack.
+        queries: Whether to include the scores of every query, which make up most of a pack.
 
     Returns:
         The path of the pack.
 
     Raises:
-        UsageError: this is not an output folder of reality-check, or not finished; its records are
-            not there.
+        UsageError: this is not an output folder of reality-check, its run is not finished, or its
+            records are not there.
     """
     folder = Path(out_dir)
     target = folder.resolve().with_name(f"{folder.resolve().name}.pack")
@@ -276,8 +276,8 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
     >>> table = pandas.DataFrame(results.records())  # doctest: +SKIP
 
     Args:
-        out_dir: what ``--out`` named, with ``experiment.yaml`` and the records of the trainings in
-            it (or in the storage that the experiment names); or a pack, see :func:`pack`.
+        out_dir: The output folder, with ``experiment.yaml`` and the records of the trainings (or
+            with these in the storage that the experiment names); or a pack, see :func:`pack`.
 
     Returns:
         The same plain data as :func:`run` returns.

@@ -37,9 +37,9 @@ _RECORD_SECONDS = 0.3
 _REPORT_SECONDS, _METHOD_REPORT_SECONDS = 4.0, 2.5
 
 
-#: Function of a number of samples and of whether further metrics are computed, which returns the
-#: seconds of computing the metrics in one geometry.
-_Comparison = Callable[[int, int], float]
+#: A function that returns the seconds of computing metrics in one geometry. Its arguments are the
+#: number of samples, and whether the final metrics are computed too.
+_Comparison = Callable[[int, bool], float]
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class _Times:
     embed_sample: float
     compare: _Comparison
 
-    def evaluation(self, samples: int, geometries: int = 1, further: int = 0) -> float:
-        """Return the seconds of embedding samples and computing their metrics."""
-        return samples * self.embed_sample + geometries * self.compare(samples, further)
+    def evaluation(self, samples: int, geometries: int = 1, final: bool = False) -> float:
+        """Return the seconds of embedding samples and computing their (``final``) metrics."""
+        return samples * self.embed_sample + geometries * self.compare(samples, final)
 
 
 def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
@@ -83,8 +83,9 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
         UsageError: the training of a method fails or diverges in these steps.
     """
     prepared = PreparedExperiment(experiment, dataset)
-    started = time.process_time()  # importing and reading, which the worker repeats
-    fixed = 2 * started + _REPORT_SECONDS + _METHOD_REPORT_SECONDS * len(experiment.methods)
+    # ``fixed`` is the time that does not depend on the epochs of trainings.
+    startup = time.process_time()  # importing and reading, which the worker repeats
+    fixed = 2 * startup + _REPORT_SECONDS + _METHOD_REPORT_SECONDS * len(experiment.methods)
     comparison = functools.cache(functools.partial(_measure_comparison, prepared, device))
     with _single_thread():
         times = every(
@@ -94,7 +95,7 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     # Baselines: trunk and embedder of every fold, and once the raw input and its components.
     (baselines,) = (study for study in make_plan(experiment) if study.key == BASELINES)
     networks = 1 + baselines.num_trials * prepared.protocol.split.folds
-    fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, 1))
+    fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, True))
     least, most = (
         fixed
         + sum(
@@ -116,14 +117,14 @@ def _seconds_of(
     labels = prepared.dataset.labels
     validation = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
     test = len(prepared.test_set)
-    evaluations = 2 + epochs / training.evaluate_every
+    evaluations = 2 + epochs / training.evaluate_every  # two before the training
     overhead = times.build + _RECORD_SECONDS
     fold = overhead + epochs * times.epoch + evaluations * times.evaluation(int(validation))
     trial_seconds = {
         Stage.SEARCH: folds * fold,
-        Stage.REPRODUCTIONS: folds * (fold + times.evaluation(test, 2, 1))
-        + 2 * times.compare(test, 1),
-        Stage.FINAL: overhead + epochs * times.epoch + times.evaluation(test, 2, 1),
+        Stage.REPRODUCTIONS: folds * (fold + times.evaluation(test, 2, True))
+        + 2 * times.compare(test, True),
+        Stage.FINAL: overhead + epochs * times.epoch + times.evaluation(test, 2, True),
     }
     studies = [study for study in make_plan(experiment) if study.key.method == method.name]
     return float(sum(study.num_trials * trial_seconds[study.key.stage] for study in studies))
@@ -135,7 +136,9 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
     has_two_phases, step = experiment.two_phases(method), training.evaluate_every
+    # The first evaluation, those within the patience, and the one that exceeds it.
     phase_epochs = step * (1 + training.patience // step + 1)
+    # Evaluations before the last change of a schedule do not count.
     lengths = [schedule.length for schedule in method.schedules.values()]
     scheduled_epochs = max(lengths, default=0) // step * step
     return min(training.max_epochs, int(scheduled_epochs) + (1 + has_two_phases) * phase_epochs)
@@ -150,6 +153,7 @@ def _measure(
     device: torch.device,
     comparison: Callable[[int], _Comparison],
 ) -> _Times:
+    """Measure the times of a method on the first fold."""
     failed = (
         f"method {method.name!r}: its training fails in the first {_WARM_UP + _MAX_STEPS} steps, "
         "with searched values at the middle of their ranges"
@@ -161,16 +165,16 @@ def _measure(
         trainer.build()  # this and the steps below write no files
         build = clock() - started
         images = trainer.validation_images
-        rows = np.arange(min(len(images), 128))
+        indices = np.arange(min(len(images), 128))
         with allow_tf32(device, trainer.task.training.tf32):
             trainer.train_steps(_WARM_UP)
             step = _mean_seconds(lambda: trainer.train_steps(1), clock)
-            embed_rows = _mean_seconds(
-                lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
+            embed_seconds = _mean_seconds(
+                lambda: embed(trainer.network, trainer.network, images.evaluation_batches(indices)),
                 clock,
             )
     compare = comparison(trainer.task.embedding_size)
-    return _Times(build, step * trainer.epoch_length, embed_rows / len(rows), compare)
+    return _Times(build, step * trainer.epoch_length, embed_seconds / len(indices), compare)
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
@@ -181,8 +185,8 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
     fold = prepared.splits.folds[0]
     filled = fill_method(method, protocol, middle_params(method, protocol))
     task = FoldTask(filled, model, training, training.embedding_size, 0, 0)
-    searched = protocol.selects_on == "validation"
-    train = prepared.dataset.subset(fold.train if searched else prepared.splits.trainval)
+    has_validation = protocol.selects_on == "validation"
+    train = prepared.dataset.subset(fold.train if has_validation else prepared.splits.trainval)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
 
 
@@ -194,19 +198,19 @@ def _measure_comparison(
     extra = names_on("test", protocol.final_metrics)
     selection_metrics = [] if protocol.selects_by in METRICS else [protocol.selects_by]
     count = min(_MAX_SAMPLES, len(prepared.test_set))
-    labels = np.arange(count) // 4
+    labels = np.arange(count) // 4  # four samples per class
     embeddings = torch.randn(count, size, generator=torch.Generator().manual_seed(0)).to(device)
     clock = _clock_for(device)
     plain_seconds = _mean_seconds(
         lambda: evaluate(embeddings, labels, True, selection_metrics), clock
     )
-    further_seconds = plain_seconds
+    final_seconds = plain_seconds
     if set(extra) - set(METRICS):
         started = clock()
         evaluate_both_geometries(embeddings, labels, True, extra)
-        further_seconds = (clock() - started) / 2
-    return lambda samples, with_further: (
-        (further_seconds if with_further else plain_seconds) * (samples / count) ** 2
+        final_seconds = (clock() - started) / 2
+    return lambda samples, final: (
+        (final_seconds if final else plain_seconds) * (samples / count) ** 2
     )
 
 

@@ -17,19 +17,19 @@ from reality_check.utils.errors import UsageError
 _VISIBLE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
-def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
+def parse_devices(requested: Sequence[str | int]) -> tuple[str, ...]:
     """Return torch's names of the devices, after checking that this machine has them.
 
     >>> parse_devices(["cpu"])
     ('cpu',)
 
     Args:
-        given: GPUs, each as a number or as ``cuda:N``; or ``cpu`` alone.
+        requested: GPUs, each as a number or as ``cuda:N``; or ``cpu`` alone.
 
     Raises:
         UsageError: one of them is not a device, does not exist here, or is given twice.
     """
-    devices = tuple(_parse_device(str(device).strip()) for device in given)
+    devices = tuple(_parse_device(str(device).strip()) for device in requested)
     if len(set(devices)) < len(devices) or ("cpu" in devices and len(devices) > 1):
         raise UsageError(
             f"devices are {','.join(devices)}, but must be different GPUs, such as 0,1, or cpu "
@@ -46,6 +46,7 @@ def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
 
 
 def _parse_device(name: str) -> str:
+    """Return torch's name of a device, such as ``cuda:0`` for ``0``."""
     match = re.fullmatch(r"(?:cuda:)?(\d+)", name)
     if match is None and name != "cpu":
         raise UsageError(

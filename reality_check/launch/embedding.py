@@ -59,7 +59,7 @@ class Embedding:
 
 def embed_to_folder(
     data: SampleSet,
-    how: Embedding,
+    settings: Embedding,
     out: Path,
     log: Callable[[str], None] = lambda text: None,
     source: str | None = None,
@@ -68,7 +68,7 @@ def embed_to_folder(
 
     Args:
         data: the data set, of images or tensors.
-        how: the settings, such as the trunk.
+        settings: the trunk, the preprocessing and the precision.
         out: the folder to create, which ``dataset: FOLDER`` reads. It contains ``.npy`` files: x
             (N, F), y, class_names, names, the data set's own split, and ``origin``, a sentence that
             says where the features come from.
@@ -93,17 +93,18 @@ def embed_to_folder(
             f"All {len(data)} {data.noun}s of {data.name!r} are of one class, "
             f"{data.class_names[0]!r}; name the folder or file that has the classes in it."
         )
-    network, pipeline = _build(data, how)
-    if how.model.weights == "none" and (how.model.trunk in TRUNKS or ":" in how.model.trunk):
-        log(f"The weights of {how.model.trunk} are random (weights: none)")
-    recipe = _recipe(data, how, network)
+    network, pipeline = _build(data, settings)
+    trunk = settings.model.trunk
+    if settings.model.weights == "none" and (trunk in TRUNKS or ":" in trunk):
+        log(f"The weights of {trunk} are random (weights: none)")
+    recipe = _recipe(data, settings, network)
     partial, lock = out.with_name(f"{out.name}.partial"), out.with_name(f".{out.name}.lock")
     out.parent.mkdir(parents=True, exist_ok=True)
     with locked(lock, "embeds the same", log):
         if out.exists():
             return _check_existing(out, recipe)
         partial.mkdir(exist_ok=True)
-        vectors = _embed_all(data, how, network, pipeline, partial, recipe, log)
+        vectors = _embed_all(data, settings, network, pipeline, partial, recipe, log)
         _write_other_arrays(data, partial, recipe, source)
         (partial / _PROGRESS).unlink(missing_ok=True)
         partial.rename(out)
@@ -111,6 +112,7 @@ def embed_to_folder(
 
 
 def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
+    """Return the network and the pipeline that embed the samples."""
     crops = (
         {"crop_size": settings.crop_size, "resize": settings.resize}
         if isinstance(data, ImageSet)
@@ -164,6 +166,7 @@ def _embed_all(
 
 
 def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> None:
+    """Refuse features that are not finite; ``first`` is the number of the first sample."""
     finite = torch.isfinite(features.to(getattr(torch, settings.dtype))).all(dim=1)
     if not bool(finite.all()):
         raise UsageError(
@@ -174,7 +177,7 @@ def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> No
 
 
 def _embedded_count(file: Path, progress_file: Path, recipe: dict[str, Any]) -> int:
-    """Return how many samples a stopped call has embedded with the same recipe."""
+    """Return the number of samples that a stopped call embedded with the same recipe, or 0."""
     try:
         recorded = json.loads(progress_file.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -224,7 +227,7 @@ def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
 
 
 def _write_other_arrays(
-    data: SampleSet, work: Path, recipe: dict[str, Any], source: str | None
+    data: SampleSet, folder: Path, recipe: dict[str, Any], source: str | None
 ) -> None:
     """Write all arrays other than the features."""
     crop = "" if recipe["crop_size"] is None else f", crops of {recipe['crop_size']} pixels"
@@ -244,4 +247,4 @@ def _write_other_arrays(
     }
     for name, array in arrays.items():
         if array is not None:
-            np.save(work / f"{name}.npy", np.asarray(array))
+            np.save(folder / f"{name}.npy", np.asarray(array))

@@ -72,11 +72,17 @@ class FoldJob:
             on_progress({"fold": self.fold, **position})
 
         report_progress({"epoch": 0})
-        trainer_args = (self.folder, device, report_progress, strategy)
 
         def train_network() -> FoldResult:
             return Trainer(
-                self.task, train, validation, *trainer_args, renew_lease=renew_lease
+                self.task,
+                train,
+                validation,
+                self.folder,
+                device,
+                report_progress,
+                strategy,
+                renew_lease=renew_lease,
             ).run()
 
         if strategy.size > 1:  # a retry would leave the other processes waiting in a step
@@ -111,9 +117,8 @@ class SerialExecutor:
         results = []
         for job in jobs:
             renew_lease()
-            if (
-                self._others_are_training
-            ):  # they are still in a job that failed here and went to another worker
+            # The other processes are still in a job that failed in this one.
+            if self._others_are_training:
                 os._exit(LOST)
             self._strategy.broadcast(job)
             results.append(self._train_job(job, on_progress, renew_lease))
@@ -176,9 +181,9 @@ class ProcessExecutor:
     ) -> list[FoldResult]:
         """Train the jobs and return their results in order.
 
-        The first exception of a fold run is raised, after the other processes were ended. If one of
-        the processes is killed, this process ends too, and the trial is repeated as for any lost
-        worker. If this process is asked to stop, it asks the others to stop.
+        If a fold run raises an exception, the other processes are ended, and it is raised here. If
+        one of the processes is killed, this process ends too, and the trial is repeated like that
+        of any lost worker. If this process is asked to stop, it asks the others to stop.
         """
         self._on_progress = on_progress
         pool = self._pool = self._pool or self._start()
@@ -193,9 +198,10 @@ class ProcessExecutor:
             os._exit(LOST)
 
     def _start(self) -> ProcessPoolExecutor:
+        """Create the pool of processes, and start the thread that receives their messages."""
         context = multiprocessing.get_context("spawn")
         messages, self._writer = context.Pipe(duplex=False)
-        self._lease_end: Any = context.RawValue("d", 0.0)
+        self._lease_end: Any = context.RawValue("d", 0.0)  # a number in shared memory
         self._message_thread = threading.Thread(
             target=self._forward_messages, args=(messages,), daemon=True
         )
@@ -246,7 +252,7 @@ class ProcessExecutor:
                 self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
-        for number in stopping.listening()[:1]:
+        for number in stopping.listening()[:1]:  # the first signal that asks to stop, if any
             for process in self._processes():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.pid, number)
@@ -255,6 +261,7 @@ class ProcessExecutor:
         return [] if self._pool is None else list((self._pool._processes or {}).values())
 
     def _collect(self, futures: Sequence[Future[FoldResult]]) -> list[FoldResult]:
+        """Return the results, or raise an exception of a fold run after ending all processes."""
         errors = [future.exception() for future in futures if future.done()]
         for error in errors:
             if isinstance(error, BrokenProcessPool):
@@ -293,19 +300,20 @@ _job_arguments: dict[str, Any] = {}
 def _initialize_process(
     load: LoadData,
     device: torch.device,
-    sharing_gpu: int,
+    num_sharing_gpu: int,
     send: Progress,
     lease_end: Any,
     parent: int,
     signals: tuple[int, ...],
 ) -> None:
+    """Prepare a process of the pool: its signals, threads and GPU, and the arguments of jobs."""
     die_with_parent(parent)
     stopping.listen(*signals)
     if signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
     keep_freed_memory()
-    share_gpu(sharing_gpu)
+    share_gpu(num_sharing_gpu)
     _job_arguments.update(
         dataset=load(),
         device=device,
@@ -316,7 +324,7 @@ def _initialize_process(
 
 
 def _wait_for_parent(lease_end: Any) -> float:
-    """Wait until the parent has renewed the lease; the :data:`LeaseCheck` of its children."""
+    """Wait until the parent has renewed the lease, and return the time at which that ends."""
     while time.monotonic() >= lease_end.value:
         time.sleep(0.05)
     return float(lease_end.value)
@@ -333,8 +341,8 @@ def _block_signals(signals: Sequence[int]) -> Iterator[None]:
     if not signals:
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)

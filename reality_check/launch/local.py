@@ -23,8 +23,8 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
 
-#: Environment variables of workers that are set to 1. The first one prevents that files in the
-#: current folder shadow Python's modules (from Python 3.11 on); the others allow one BLAS thread.
+#: Environment variables of workers that are set to 1. The first one keeps files in the current
+#: folder from shadowing Python's modules (from Python 3.11 on); the others allow one BLAS thread.
 ENVIRONMENT = (
     "PYTHONSAFEPATH",
     "OMP_NUM_THREADS",
@@ -32,8 +32,7 @@ ENVIRONMENT = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-#: A worker that dies within so many seconds of its start, more often in a row than this, is given
-#: up.
+#: A worker may die within this many seconds of its start at most this many times in a row.
 _EARLY_SECONDS, _MAX_EARLY_DEATHS = 20.0, 3
 
 
@@ -77,6 +76,7 @@ class LocalWorkers:
             worker.process.wait()
 
     def _has_ended(self, worker: _Worker) -> bool:
+        """Return whether a worker is done; replace it if it was killed, and raise if it failed."""
         status = worker.process.poll()
         if status is None:
             return False
@@ -92,6 +92,7 @@ class LocalWorkers:
         return False
 
     def _replace(self, worker: _Worker, status: int) -> None:
+        """Start a worker again that ended with ``status``, unless it died early too often."""
         lifetime = time.monotonic() - worker.started
         worker.deaths = worker.deaths + 1 if lifetime < _EARLY_SECONDS else 1
         if worker.deaths > _MAX_EARLY_DEATHS:
@@ -109,6 +110,7 @@ class LocalWorkers:
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
+        """Start the process of a worker, whose output goes to its log."""
         threads = dict.fromkeys(ENVIRONMENT, "1")
         devices = self._devices[number]
         sharing = {WORKERS_ON_GPU: str(self._devices.count(devices))}
@@ -127,6 +129,7 @@ class LocalWorkers:
             )
 
     def _command(self, number: int) -> list[str]:
+        """Return the command line of a worker."""
         parent, start = str(os.getpid()), [sys.executable, "-m"]
         folds = str(self._parallelism.folds_at_once)
         arguments = [str(self.out_dir.absolute()), str(number), "--folds-at-once", folds]

@@ -34,7 +34,7 @@ from reality_check.studies.recorded_experiment import (
     check_version,
     storage_url,
 )
-from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker, whole_url
+from reality_check.studies.storage import HEARTBEAT_GRACE, absolute_url, open_storage, sole_worker
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
@@ -50,7 +50,7 @@ _POLL_SECONDS = 1.0
 def open_folder(
     checked: Checked, out_dir: Path, log: Callable[[str], None] = lambda text: None
 ) -> Iterator[RecordedExperiment]:
-    """Lock an output folder, and write into it what it lacks of an experiment.
+    """Lock an output folder, and bring its files up to date with an experiment.
 
     The lock is released when the context exits.
 
@@ -118,7 +118,7 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
                 check_version(study)
             counts = complete_counts.setdefault(study.method, {})
             counts[study.stage] = counts.get(study.stage, 0) + len(study.complete)
-        complete_counts.pop("", None)
+        complete_counts.pop("", None)  # the baselines, which belong to no method
         record_step(recorded.experiment, changes, complete_counts, out_dir)
 
 
@@ -126,20 +126,21 @@ def _resolve_for_folder(
     experiment: Experiment, code: Mapping[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
     """Return the experiment as the folder will store it, and the methods that start over."""
-    described = {
+    metric_descriptions = {
         name: description_of(find_class(name, "metric"))
         for name in metrics_of_user(experiment.protocol)
     }
     changes = {
-        "protocol": experiment.protocol.model_copy(update={"described": described}),
+        "protocol": experiment.protocol.model_copy(update={"described": metric_descriptions}),
         "code": dict(code),
         "studies": _studies_prefix(experiment, out_dir),
         "dataset": _with_absolute_paths(experiment.dataset),
-        "storage": experiment.storage and whole_url(experiment.storage),
+        "storage": experiment.storage and absolute_url(experiment.storage),
     }
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     restarted = _methods_to_restart(locked, out_dir, changed)
+    # The code of these classes may differ from that in the folder.
     check_same_experiment(
         locked, out_dir, changed if restarted else _not_yet_measured(locked, out_dir, changed)
     )
@@ -163,6 +164,7 @@ def _absolute_path(path: Any) -> Any:
 
 
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
+    """Make sure that the storage can be opened and, in a later run, has the studies."""
     if len(os.fsencode(out_dir.resolve())) > _MAX_PATH_BYTES:
         raise UsageError(
             f"the path of the output folder has more than {_MAX_PATH_BYTES} bytes, and SQLite "
@@ -190,7 +192,8 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     """Return the methods that use changed code, or none if any of them has a complete trial.
 
     So a loss that failed in its first training can be fixed and the same command continues, but
-    results of different code are never mixed.
+    results of different code are never mixed. If the code of a trunk has changed, no method starts
+    over.
     """
     users = [method for method in experiment.methods if {*changed} & classes_of(method).keys()]
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
@@ -219,7 +222,7 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
 
 
 def _existing(experiment: Experiment, out_dir: Path) -> RecordedExperiment:
-    """Return the experiment of the output folder, with the storage's URL of ``experiment``."""
+    """Return the experiment recorded in the folder, with the storage's URL in ``experiment``."""
     existing = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
     return RecordedExperiment(existing, out_dir, only_reads=True)
 
@@ -233,8 +236,8 @@ def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]
     Raises:
         UsageError: a worker is still running.
     """
-    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as alone:
-        if alone:
+    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
+        if is_sole_worker:
             recorded.release_all()
     first = running = _running_trials(recorded)
     while running:
@@ -261,6 +264,7 @@ def _running_trials(recorded: RecordedExperiment) -> dict[tuple[str, int], Trial
 
 
 def _worker_message(worker: Mapping[str, Any] | None) -> str:
+    """Return the message that a worker is still running."""
     host = "" if worker is None else worker["host"].partition("/")[0]
     who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
     return (

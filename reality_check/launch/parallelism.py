@@ -91,6 +91,7 @@ class Parallelism:
             )
 
     def _check_slurm(self) -> None:
+        """Refuse options of the local launcher, and make sure that SLURM is installed."""
         if self.devices:
             raise UsageError(
                 "devices are for the local launcher; SLURM itself gives each job its GPUs, see "

@@ -87,38 +87,39 @@ class Scorer:
         test, final_metrics = self._prepared.test_set, self._prepared.protocol.final_metrics
         normalize = method.method.normalize_embeddings
 
-        def score(
+        def score_embeddings(
             embeddings: Sequence[torch.Tensor],
             extra_metrics: Sequence[str],
             labels: np.ndarray = test.labels,
             queries: np.ndarray | None = test.queries,
         ) -> dict[str, Metrics]:
-            pairs = self._pairs if labels is test.labels else {}
+            pairs = self._pairs if labels is test.labels else {}  # the pairs are of test images
             scoring_args = (labels, normalize, extra_metrics, queries, pairs)
             if stage is Stage.FINAL:
                 return {"complete": evaluate_both_geometries(embeddings[0], *scoring_args)}
             return score_folds(embeddings, *scoring_args)
 
         networks = self._networks(method, stage, trial_index)
-        images, device = (
-            self._evaluation_images(method.model, method.training, test),
-            self._prepared.device,
-        )
+        images = self._evaluation_images(method.model, method.training, test)
+        device = self._prepared.device
         with allow_tf32(device, method.training.tf32):
-            scores, embeddings = score_networks(networks, images, device, score, final_metrics)
+            scores, embeddings = score_networks(
+                networks, images, device, score_embeddings, final_metrics
+            )
             if names := names_on("trainval", final_metrics):
                 trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
                 images = self._evaluation_images(method.model, method.training, trainval)
                 trainval_embeddings = [
                     embed_images(network, images, device) for network in networks
                 ]
-                for category, metrics in score(
+                trainval_scores = score_embeddings(
                     trainval_embeddings, names, trainval.labels, None
-                ).items():
+                )
+                for category, metrics in trainval_scores.items():
                     scores[category].update(renamed(metrics, "trainval_", names))
             if names_on("training", final_metrics):
                 distances = self._distances_to_proxies(method, stage, trial_index, networks)
-                next(iter(scores.values())).update(distances)
+                next(iter(scores.values())).update(distances)  # only in the first category
         return scores, embeddings
 
     @functools.cached_property
@@ -143,6 +144,7 @@ class Scorer:
                 )
             classes = splits.trainval if stage is Stage.FINAL else splits.folds[fold].train
             shape = len(classes), method.embedding_size(stage)
+            # The loss may have other proxies too, such as several per class.
             proxies = [value for value in state.values() if value.shape == shape]
             if not proxies:
                 return {}
@@ -182,6 +184,7 @@ class Scorer:
                 )
                 for fold in range(protocol.split.folds)
             ]
+        # The raw input is scored only in the first fold.
         return {
             name: {
                 key: fmean(fold[name][key] for fold in folds if name in fold)
@@ -198,16 +201,16 @@ class Scorer:
             for fold in range(method.networks(stage))
         ]
 
-    def _evaluation_images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
+    def _evaluation_images(self, model: Model, training: Training, samples: SampleSet) -> Pipeline:
         """Return the evaluation pipeline of some images for a model and a training; cached."""
         steps = None
-        if isinstance(images, ImageSet):
-            steps = preprocessing(model, images.images.channels)
+        if isinstance(samples, ImageSet):
+            steps = preprocessing(model, samples.images.channels)
         augmentation = training.augmentation
-        key = (steps, augmentation.model_dump_json(), images is self._prepared.test_set)
+        key = (steps, augmentation.model_dump_json(), samples is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device
-            self._pipelines[key] = build_pipeline(images, model, augmentation, device)
+            self._pipelines[key] = build_pipeline(samples, model, augmentation, device)
         return self._pipelines[key]
 
 
@@ -230,8 +233,8 @@ def load_kept(
 def network_seed(seed: int, seed_key: Sequence[Any], fold: int) -> int:
     """Return the seed of a network.
 
-    It is the same for all methods of an experiment, since they have the same ``seed``; controls
-    have other seeds.
+    All methods of an experiment get the same seeds of networks, since they have the same ``seed``;
+    controls have other seeds.
 
     Args:
         seed: the seed of the method.

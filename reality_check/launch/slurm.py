@@ -109,9 +109,8 @@ class SlurmWorkers:
             return False  # the controller does not answer, but the jobs run without it
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
-            raise_failure(
-                self._recorded.out_dir, number
-            )  # it may have been written since the first check
+            # The failure may have been written since the first check.
+            raise_failure(self._recorded.out_dir, number)
         # Cancelled jobs are not replaced; after COMPLETED, the others end soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
@@ -138,6 +137,7 @@ class SlurmWorkers:
         return jobs
 
     def _replace(self, ended: Mapping[int, str]) -> None:
+        """Submit lost jobs again; ``ended`` has the states of jobs by the numbers of workers."""
         for number, state in ended.items():
             self._lost += 1
             self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
@@ -150,6 +150,7 @@ class SlurmWorkers:
         self._submit(list(ended))
 
     def _submit(self, numbers: Sequence[int]) -> None:
+        """Submit jobs for the workers with these numbers, and record the ids of the jobs."""
         if not numbers:
             return
         for number in numbers:
@@ -213,6 +214,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     stopping.listen(signal.SIGTERM, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
+    # A job that somebody has cancelled is no longer in the state RUNNING.
     if status == STOPPED and (notices or (job_states([job]) or {}).get(job) == "RUNNING"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM sends it to jobs that it requeues
         print(f"job {job} asks to be requeued", flush=True)
@@ -223,6 +225,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
 
 
 def _job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
+    """Return the parameters of jobs, as submitit takes them."""
     gpus = slurm.gpus if slurm.gpus is not None else int(device != "cpu")
     options = {
         "partition": slurm.partition,

@@ -95,8 +95,9 @@ class TrialRunner:
         }
         self.on_progress(about)
         if study.stage is Stage.BASELINES:
-            rows = self.scorer.score_baselines(context.trial_index)
-            return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
+            scores = self.scorer.score_baselines(context.trial_index)
+            best = max(metrics[PRIMARY] for metrics in scores.values())
+            return TrialResult(best, {"scores": scores})
         if context.params is None:
             return TrialResult(
                 self._metric.diverged, {"diverged": "every trial of its search diverged"}
@@ -131,7 +132,7 @@ class TrialRunner:
 
     def close(self) -> None:
         """End the other processes that train."""
-        if "executor" in vars(self):
+        if "executor" in vars(self):  # the property has been used
             self.executor.close()
         elif self.strategy.is_main:
             with contextlib.suppress(RuntimeError):  # the others wait for a job that never came
@@ -152,6 +153,7 @@ class TrialRunner:
         return self._mean_result(self._train_folds(trial))
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
+        """Train and score a network for each fold; the first reproduction draws the gallery."""
         results = self._train_folds(trial)
         method, index = trial.method, trial.context.trial_index
         scores, embeddings = self.scorer.score(method, trial.stage, index)
@@ -167,9 +169,8 @@ class TrialRunner:
     def _train_final(self, trial: _Trial) -> TrialResult:
         """Train and score one wide network on all trainval classes."""
         selects_on_test = self.prepared.protocol.selects_on == "test"
-        result = (self._train_selecting_on_test if selects_on_test else self._train_fixed_epochs)(
-            trial
-        )
+        train = self._train_selecting_on_test if selects_on_test else self._train_fixed_epochs
+        result = train(trial)
         index = trial.context.trial_index
         scores, _ = self.scorer.score(trial.method, trial.stage, index)
         self.scorer.keep_queries(trial.method, trial.stage, index, scores)
@@ -195,11 +196,8 @@ class TrialRunner:
         task = dataclasses.replace(self._task(trial, filled, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
 
-    def _mean_result(self, results: list[FoldResult], **more: Any) -> TrialResult:
-        """Return the result of a trial, whose value is the mean over its folds.
-
-        ``more`` are further attributes of the trial.
-        """
+    def _mean_result(self, results: list[FoldResult], **more_attributes: Any) -> TrialResult:
+        """Return the result of a trial, whose value is the mean over its folds."""
         metric = self._metric
         attributes = {
             "fold_values": [result.value for result in results],
@@ -212,20 +210,21 @@ class TrialRunner:
                 for result in results
             ],
         }
-        return TrialResult(fmean(result.value for result in results), {**attributes, **more})
+        value = fmean(result.value for result in results)
+        return TrialResult(value, attributes | more_attributes)
 
     # -- training ---------------------------------------------------------------------------
 
     def _train_alone(
-        self, trial: _Trial, task: FoldTask, selects_on: tuple[int, ...] | None
+        self, trial: _Trial, task: FoldTask, selection_classes: tuple[int, ...] | None
     ) -> FoldResult:
-        train = self.prepared.splits.trainval
-        (result,) = self._run(
-            trial, [FoldJob(task, 0, train, selects_on, self._fold_folder(trial, 0))]
-        )
+        """Train one network on all trainval classes."""
+        train, folder = self.prepared.splits.trainval, self._fold_folder(trial, 0)
+        (result,) = self._run(trial, [FoldJob(task, 0, train, selection_classes, folder)])
         return result
 
     def _train_folds(self, trial: _Trial) -> list[FoldResult]:
+        """Train a network for each fold."""
         filled = trial.method.filled(trial.params)
         jobs = [
             FoldJob(
@@ -246,6 +245,7 @@ class TrialRunner:
         fold: int,
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
+        """Return the task of a fold run."""
         method, stage = trial.method, trial.stage
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
@@ -266,6 +266,7 @@ class TrialRunner:
         return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
+        """Train the jobs, and note in the trial which settings of the GPU were in use."""
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
         if self.prepared.device.type == "cuda":
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
@@ -276,6 +277,13 @@ class TrialRunner:
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
+    """A trial that is being run.
+
+    Attributes:
+        seed_key: what its seeds are derived from, see :meth:`StudyState.seed_key`.
+        about_gpu: attributes of the trial that :meth:`TrialRunner._run` adds.
+    """
+
     method: PreparedMethod
     stage: Stage
     search: int

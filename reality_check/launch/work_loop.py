@@ -71,7 +71,7 @@ class WorkLoop:
         """
         _raise_failure(study)
         queue = self._recorded.study(study)
-        finished_indices: list[int] = []
+        finished_indices: list[int] = []  # at most one
 
         def run_trial(context: TrialContext) -> TrialResult:
             try:
@@ -99,8 +99,8 @@ class WorkLoop:
         """Delete the checkpoints of all complete trials of a search, but not their records.
 
         This includes trials of other workers, since a worker that was paused may have written some
-        after its trial was complete. Then the trials that this worker has finished are printed
-        into its log, and the study if it is complete.
+        after its trial was complete. Then the trials that this worker has finished (``indices``)
+        are reported in its log, and the study too if it is complete.
         """
         study, protocol = self._recorded.states().get(key), self._recorded.experiment.protocol
         assert study is not None  # it was worked on

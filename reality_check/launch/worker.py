@@ -99,14 +99,15 @@ def work(
 
 
 def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
+    """Run trials or, in processes that only help to train networks, take part in trainings."""
     if not runner.strategy.is_main:
         runner.follow()
         return
-    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as alone:
-        if alone:
+    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
+        if is_sole_worker:
             recorded.release_all()
         if not recorded.is_complete():
-            # If this machine lacks them, that is not recorded as a failure of the experiment.
+            # Loaded before a trial is claimed: if this machine lacks one, no trial has failed.
             _ = runner.prepared.device, runner.prepared.dataset
             for study in recorded.states().ready():
                 if not study.is_complete:
@@ -133,8 +134,8 @@ def _worker_number() -> int:
     Jobs share an output folder, and processes of two machines may have the same id.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
-    alone = os.environ.get("SLURM_PROCID", "0") == "0"
-    return int(job) if job.isdigit() and alone else os.getpid()
+    is_first_process = os.environ.get("SLURM_PROCID", "0") == "0"
+    return int(job) if job.isdigit() and is_first_process else os.getpid()
 
 
 def _report_failure(

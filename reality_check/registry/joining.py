@@ -25,8 +25,14 @@ from reality_check.utils.errors import UsageError
 
 #: Keys in which joined runs may differ; all others affect results, or how runs are counted.
 _MAY_DIFFER = (
-    *("name", "methods", "controls", "claims", "storage"),
-    *("protocol.name", "protocol.note", "protocol.gallery"),
+    "name",
+    "methods",
+    "controls",
+    "claims",
+    "storage",
+    "protocol.name",
+    "protocol.note",
+    "protocol.gallery",
 )
 _ORIGIN_FILE = "merged_from.json"
 #: Attributes of the baselines that have an entry for each method.
@@ -44,14 +50,14 @@ def joined(packs: Sequence[Pack]) -> Pack:
     """
     for first, second in itertools.combinations(packs, 2):
         check_joinable((first.label, second.label), (first.experiment, second.experiment))
-    plain = [pack.experiment.plain() for pack in packs]
-    claims = [claim for experiment in plain for claim in experiment["claims"]]
+    plain_experiments = [pack.experiment.plain() for pack in packs]
+    claims = [claim for experiment in plain_experiments for claim in experiment["claims"]]
     joint = {
-        **plain[0],
-        "methods": [method for experiment in plain for method in experiment["methods"]],
-        "controls": [name for experiment in plain for name in experiment["controls"]],
+        **plain_experiments[0],
+        "methods": [method for experiment in plain_experiments for method in experiment["methods"]],
+        "controls": [name for experiment in plain_experiments for name in experiment["controls"]],
         "claims": [claim for n, claim in enumerate(claims) if claim not in claims[:n]],
-        "code": joined_code([experiment["code"] for experiment in plain]),
+        "code": joined_code([experiment["code"] for experiment in plain_experiments]),
         "storage": None,
         "studies": None,
     }
@@ -124,7 +130,7 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
     steps: dict[str, Step] = {}
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         content = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
-        first = steps.get(content, step)
+        first = steps.get(content, step)  # the same step as another pack took it
         steps[content] = dataclasses.replace(first, done={**step.done, **first.done})
     return list(steps.values())
 

@@ -119,6 +119,7 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
     Raises:
         UsageError: the experiment was run with a key that this version does not have.
     """
+    # ``changed`` has the keys that differed from the defaults of the version that wrote the pack.
     changed, recorded = about["given"], about["experiment"]
     if "kind" not in recorded["protocol"]["search"]:  # by an earlier version, which needs all keys
         changed["protocol"]["search"] = recorded["protocol"]["search"]
@@ -137,7 +138,7 @@ def _with_values(known: Any, recorded: Any) -> Any:
 
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
-    """Check the recorded hash; other keys and defaults of later versions are allowed."""
+    """Check the recorded protocol and its hash; later versions may have other keys or defaults."""
     recorded, recorded_hash = about["protocol"], about["protocol_hash"]
     plain = experiment.plain()
     changed = [

@@ -64,13 +64,13 @@ class Analysis:
         for column, ((method, category), scores) in enumerate(self._scores.items()):
             estimate = self.summary.estimates(category)[method]
             draws = self._class_draws[:, column]
-            sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
+            (sums, square_sums), _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
                 estimate,
                 percentile_interval(draws, estimate.mean, len(self._counts)),
                 self._with_training_noise(draws, estimate),
                 float(np.std(draws, ddof=1)),
-                design_effect(sums[0], self._counts, sums[1]),
+                design_effect(sums, self._counts, square_sums),
             )
         return uncertainties
 
@@ -99,8 +99,8 @@ class Analysis:
                 run: scores[metric_row] for run, scores in loaded.items() if scores is not None
             }
             if len(scores_by_run) == len(runs):
-                shares = self.summary.shares(category, method)
-                means[method, category] = sum(shares[run] * scores_by_run[run] for run in runs)
+                weights = self.summary.shares(category, method)
+                means[method, category] = sum(weights[run] * scores_by_run[run] for run in runs)
         return means
 
     @cached_property

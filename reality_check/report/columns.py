@@ -55,7 +55,7 @@ BUILT_IN = (
 
 
 def own_columns(summary: Summary) -> dict[str, Description]:
-    """Return the user's own columns that any method has, by name."""
+    """Return the descriptions of the user's own columns by name; of two, the first method's."""
     return {
         value.name: value.description
         for method in reversed(summary.results.methods)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reality_check.config.differences import conflicting_keys, differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
-from reality_check.report.deviations import together
+from reality_check.report.deviations import merge_methods
 from reality_check.results import (
     Deviation,
     ExperimentResults,
@@ -123,6 +123,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         config=_config(renamed, name),
         queries=_queries(members),
         costs=tuple(cost for results in renamed for cost in results.costs),
+        # Versions of the first folder, for packages of which every folder has a version.
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in renamed)},
         folders=folders,
     )
@@ -137,10 +138,10 @@ def pooled(sources: Sequence[Source]) -> set[str]:
     for source in sources:
         for method in source.results.methods:
             folders.setdefault(method.name, []).append(source.results)
-    return {name for name, results in folders.items() if _are_searches(name, results)}
+    return {name for name, results in folders.items() if _differs_in_seed(name, results)}
 
 
-def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
+def _differs_in_seed(name: str, results: Sequence[ExperimentResults]) -> bool:
     """Whether a method's searches in several folders differ only in the seed."""
     seeds = {result.config.get("seed") for result in results}
     protocol = results[0].config.get("protocol") or {}
@@ -157,8 +158,8 @@ def _differing_settings(
     """Return the dotted keys in which a method's settings or code differ between two folders."""
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
-    used = {*_texts(settings[0]), *_texts(settings[1])}
-    changed = [f"code.{name}" for name in sorted(used) if codes[0].get(name) != codes[1].get(name)]
+    texts = {*_texts(settings[0]), *_texts(settings[1])}
+    changed = [f"code.{name}" for name in sorted(texts) if codes[0].get(name) != codes[1].get(name)]
     return [*differing_keys(settings[0], settings[1]), *changed]
 
 
@@ -184,7 +185,7 @@ class _Member:
 
 def _members(sources: Sequence[Source]) -> list[_Member]:
     """Return the folders with the names and numbers that they have in the combined results."""
-    shared, num_searches = pooled(sources), Counter[str]()
+    pooled_names, num_searches = pooled(sources), Counter[str]()
     num_folders = Counter(method.name for source in sources for method in source.results.methods)
     seeds = list(dict.fromkeys(source.seed for source in sources))
     run_counts = [row.reproduction + 1 for source in sources for row in source.results.rows]
@@ -194,15 +195,16 @@ def _members(sources: Sequence[Source]) -> list[_Member]:
         methods = source.results.methods
         names = {
             m.name: m.name
-            if num_folders[m.name] == 1 or m.name in shared
+            if num_folders[m.name] == 1 or m.name in pooled_names
             else f"{m.name} ({source.label})"
             for m in methods
         }
+        # Every seed has its own range of numbers, which is as long as the longest one needed.
         first_run = seeds.index(source.seed) * max(run_counts, default=0)
         first_search = {method.name: num_searches[method.name] for method in methods}
         members.append(_Member(source, names, first_run, first_search))
         for method in methods:
-            if method.name in shared:
+            if method.name in pooled_names:
                 num_searches[method.name] += 1 + max((t.search for t in method.search), default=0)
     return members
 
@@ -240,6 +242,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
     name, first_search = member.names[method.name], member.first_search[method.name]
 
     def renumbered(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
+        """Return trials with their numbers in the combined results."""
         return tuple(
             dataclasses.replace(
                 trial,
@@ -263,10 +266,10 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
 # -- the combined results -------------------------------------------------------------------------
 
 
-def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
+def _methods(all_results: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
     """Return the methods of all folders; searches of pooled methods follow one another."""
     methods: dict[str, MethodResults] = {}
-    for method in (method for part in parts for method in part.methods):
+    for method in (method for results in all_results for method in results.methods):
         if (first := methods.get(method.name)) is not None:
             method = dataclasses.replace(
                 first,
@@ -322,7 +325,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = "Not the same in all folders (see “How it was run”)."
             deviations.append(Deviation(fact.lower(), text))
-    for deviation in together(d for source in sources for d in source.results.deviations):
+    for deviation in merge_methods(d for source in sources for d in source.results.deviations):
         template = deviation.template
         labels = [
             s.label for s in sources if template in {d.template for d in s.results.deviations}
@@ -334,11 +337,11 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
 
 def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
     """Yield why methods of the same name in folders of different seeds were not pooled."""
-    shared, firsts = pooled(sources), dict[str, Source]()
+    pooled_names, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:
             first = firsts.setdefault(method.name, source)
-            if method.name in shared or first.seed == source.seed:
+            if method.name in pooled_names or first.seed == source.seed:
                 continue
             if keys := _differing_settings(first.results, source.results, method.name):
                 yield Deviation(
@@ -365,18 +368,19 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
     return tuple(lines)
 
 
-def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
-    """Return the settings of the first folder, with the methods and metrics of all folders.
+def _config(all_results: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
+    """Return the settings of the first folder, with the methods and final metrics of all folders.
 
-    ``protocol.described`` describes the metrics of the user.
+    ``protocol.described`` has the descriptions of the user's metrics. If folders describe a metric
+    differently, the first description counts.
     """
-    first, configs = parts[0].config, [part.config for part in parts]
+    first, configs = all_results[0].config, [results.config for results in all_results]
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
-    described: dict[str, Any] = {}
+    descriptions: dict[str, Any] = {}
     for config in configs:
-        described = (value_at(config, "protocol.described") or {}) | described
-    protocol["described"] = described
+        descriptions = (value_at(config, "protocol.described") or {}) | descriptions
+    protocol["described"] = descriptions
     methods = {method["name"]: method for config in configs for method in config["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 
@@ -390,7 +394,7 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
     first = next((queries for _, queries in scores if queries is not None), None)
     if first is None:
         return None
-    loads: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
+    loaders: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
     for member, queries in scores:
         if (
             queries is not None
@@ -399,8 +403,10 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
         ):
             for row in member.source.results.rows:
                 key = member.names[row.method], row.category, row.reproduction + member.first_run
-                loads[key] = partial(queries.load, row.method, row.category, row.reproduction)
-    return QueryScores(first.labels, first.class_names, lambda *run: loads.get(run, lambda: None)())
+                loaders[key] = partial(queries.load, row.method, row.category, row.reproduction)
+    return QueryScores(
+        first.labels, first.class_names, lambda *run: loaders.get(run, lambda: None)()
+    )
 
 
 def _folder(source: Source) -> Folder:

@@ -63,7 +63,7 @@ def find_deviations(
     deviations = [
         *unequal_treatment(experiment, methods),
         *grown(steps),
-        *[Deviation("copies", copies, True)] * bool(copies),
+        *[Deviation("copies", copies, True)] * bool(copies),  # none if ``copies`` is empty
         *_missing_work(experiment, methods, finished),
         *_diverged(methods, finished),
         *_cut_short(methods),
@@ -74,10 +74,10 @@ def find_deviations(
         *_parallel_search(parallel),
         *_columns(methods),
     ]
-    return sorted(together(deviations), key=lambda deviation: not deviation.serious)
+    return sorted(merge_methods(deviations), key=lambda deviation: not deviation.serious)
 
 
-def together(deviations: Iterable[Deviation]) -> list[Deviation]:
+def merge_methods(deviations: Iterable[Deviation]) -> list[Deviation]:
     """Merge deviations that differ only in their methods."""
     methods: dict[Deviation, dict[str, None]] = {}
     for deviation in deviations:
@@ -99,6 +99,7 @@ def _missing_work(
     for method in methods if not finished else ():
         missing = []
         for stage, count in planned[method.name].items():
+            # The attributes with the trials are named like the stages.
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
@@ -137,6 +138,7 @@ def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Devi
 
 
 def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
+    """Yield a deviation on ``methods``, whose search trials overlapped in time."""
     if methods:
         yield Deviation(
             "parallel search",
@@ -232,6 +234,7 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    """Yield a deviation on search trials that took several attempts."""
     counts = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
     if restarts := {name: count for name, count in counts.items() if count}:
         yield Deviation(
@@ -353,7 +356,10 @@ def _differences(
 
 
 def _part_of(key: str) -> tuple[str, str]:
-    """Return the part of a protocol that a key belongs to, and its name within it."""
+    """Return the part of a protocol that a key belongs to, and the key's name within that part.
+
+    For ``training.augmentation.crop_size`` they are ``augmentation`` and ``crop_size``.
+    """
     if key.count(".") > 1:
         key = key.removeprefix("training.")
     head, _, rest = key.partition(".")
@@ -362,6 +368,7 @@ def _part_of(key: str) -> tuple[str, str]:
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
     """Return the settings by which protocols are compared, as plain data."""
+    # Searches of different kinds have different keys in plain data, so all keys are compared.
     plain = protocol.plain() | {"search": {key: getattr(protocol.search, key) for key in ALL_KEYS}}
     return {
         key: value

@@ -45,7 +45,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
     index = _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
     numbered = enumerate(zip(boards, hashes, strict=True), 1)
-    sections = [_section(number, board, protocol) for number, (board, protocol) in numbered]
+    sections = [_section(number, board, digest) for number, (board, digest) in numbered]
     return report_html("Leaderboard", [overview, *sections])
 
 
@@ -66,22 +66,24 @@ def _check_different(sources: Sequence[Source]) -> None:
 
 
 def _index(boards: Sequence[Summary], hashes: Sequence[str]) -> PlainTable:
+    """Return a table with a row for each board."""
     header = ("Data set", "Protocol", "Protocol hash", "Trunk", "Methods", "Runs")
     rows = []
-    for board, protocol in zip(boards, hashes, strict=True):
+    for board, digest in zip(boards, hashes, strict=True):
         results, config = board.results, board.results.config
         counts = str(len(board.methods)), str(len(results.folders))
-        names = config["dataset"]["name"], results.protocol, protocol
+        names = config["dataset"]["name"], results.protocol, digest
         rows.append((*names, config["model"]["trunk"], *counts))
     return PlainTable("A table for each.", header, tuple(rows), words=header[:4])
 
 
-def _section(number: int, board: Summary, protocol: str) -> Section:
+def _section(number: int, board: Summary, digest: str) -> Section:
+    """Return the section of a board; ``digest`` is its protocol hash."""
     results = board.results
     config = results.config
     facts = (
         ("Images", f"fingerprint {config['code']['dataset'][:16]}"),
-        ("Protocol hash", protocol),
+        ("Protocol hash", digest),
         ("Network", f"{config['model']['trunk']}, weights {config['model']['weights']}"),
         ("Software", ", ".join(f"{name} {version}" for name, version in results.versions.items())),
     )

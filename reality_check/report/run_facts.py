@@ -51,6 +51,7 @@ def _with_counts(values: Mapping[str, int]) -> str:
 
 
 def _search_fact(protocol: Protocol) -> str:
+    """Return the search of a protocol in words."""
     search = protocol.search
     text = f"{search.trials_text} of {protocol.split.folds} folds, sampler {search.sampler}"
     if search.repeats > 1:

@@ -123,12 +123,12 @@ def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
         )
 
 
-def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
+def origins(experiment: Experiment, studies: Studies) -> Iterator[Deviation]:
     """Yield deviations on methods from packs, and on software that differs between methods.
 
     Args:
         experiment: the experiment as it was run.
-        stages: the studies of the experiment, which record the software with which they began.
+        studies: the studies of the experiment, which record the software with which they began.
     """
     packs: dict[str, list[str]] = {}
     for method in experiment.methods:
@@ -141,14 +141,14 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
             f"Not trained in this run, but taken from the pack of {source}, with the same data, "
             f"split, network, protocol and seed: {listed(names)}.",
         )
-    yield from _software(stages)
+    yield from _software(studies)
 
 
-def _software(stages: Studies) -> Iterator[Deviation]:
+def _software(studies: Studies) -> Iterator[Deviation]:
     """Yield deviations on packages, machines and devices that differ between methods."""
     methods_by_software: dict[str, dict[str, list[str]]] = {}
     first_studies: dict[str, StudyState] = {}
-    for (method, _, _), study in stages.items():
+    for (method, _, _), study in studies.items():
         first_studies.setdefault(method, study)
     first_studies.pop("", None)  # the baselines
     for method, study in first_studies.items():
@@ -156,10 +156,10 @@ def _software(stages: Studies) -> Iterator[Deviation]:
             methods_by_software.setdefault(kind, {}).setdefault(value, []).append(method)
     for kind, methods_by_value in methods_by_software.items():
         if len(methods_by_value) > 1:
-            each = "; ".join(
+            listing = "; ".join(
                 f"{value}: {listed(names)}" for value, names in methods_by_value.items()
             )
-            text = f"Not all methods ran with the same {kind}: {each}."
+            text = f"Not all methods ran with the same {kind}: {listing}."
             if kind == "optuna":
                 text += " Each version draws other trials from the same seed."
             yield Deviation("versions", text, kind == "optuna")

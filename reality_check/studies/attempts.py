@@ -13,11 +13,11 @@ from reality_check.results import TrialRecord
 def mark_superseded(
     trials: Iterable[TrialRecord], made_of: Sequence[Mapping[str, Any]] | None
 ) -> tuple[TrialRecord, ...]:
-    """Return trials, marked where ``made_of`` has changed since then.
+    """Return trials, marked as superseded if the data that they depend on have changed since.
 
     Args:
         trials: the trials.
-        made_of: the data that trials depend on now, by trial index; ``None`` if all count.
+        made_of: the present data, by trial index; ``None`` if no trial can be superseded.
     """
     made_of = json.loads(json.dumps(made_of))  # in the form that the storage returns
     return tuple(
@@ -27,12 +27,16 @@ def mark_superseded(
 
 
 def _is_superseded(trial: TrialRecord, made_of: Sequence[Mapping[str, Any]] | None) -> bool:
+    """Return whether the data that a trial depends on have changed since its start."""
     if trial.made_of is None or made_of is None:
         return False
     index = trial.trial_index or 0
-    # An earlier version recorded fewer keys.
-    now = [{key: each[key] for key in each.keys() & trial.made_of} for each in made_of[index:][:1]]
-    return now != [trial.made_of]
+    # Only recorded keys are compared, since an earlier version recorded fewer. The list is empty if
+    # the study no longer has that index.
+    current = [
+        {key: data[key] for key in data.keys() & trial.made_of} for data in made_of[index:][:1]
+    ]
+    return current != [trial.made_of]
 
 
 def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[int, TrialRecord]:

@@ -53,21 +53,22 @@ class Finished:
         return {"event": kind, **dataclasses.asdict(self)}
 
     def __str__(self) -> str:
+        """Return the event as a line of the log."""
         prefix = f"{self.method}: " if self.method else ""
         prefix += f"search {self.search + 1}, " if self.search else ""
         time_taken = f"in {duration(self.seconds)}"
         best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
-            return ", ".join(part for part in (f"{prefix}{count} {time_taken}", best) if part)
+            return ", ".join(filter(None, (f"{prefix}{count} {time_taken}", best)))
         title = f"{prefix}{self.stage.trial_name} {self.trial_index + 1}"
         if self.diverged is not None:
             outcome = f"diverged ({self.diverged})"
         else:
             outcome = "" if self.value is None else _percent(self.value)
-        outcome = " ".join(part for part in (outcome, time_taken) if part)
+        outcome = " ".join(filter(None, (outcome, time_taken)))
         count = f"{self.done} of {self.wanted} done"
-        return ", ".join(part for part in (f"{title}: {outcome}", count, best) if part)
+        return ", ".join(filter(None, (f"{title}: {outcome}", count, best)))
 
 
 def _percent(value: float) -> str:
@@ -105,7 +106,7 @@ def finished(study: StudyState, index: int | None, protocol: Protocol) -> Finish
     value = diverged = None
     trials = list(complete.values())
     if index is not None:
-        latest = complete[index]
+        latest = complete[index]  # of the trials that count in this event
         diverged = latest.diverged
         value = latest.value if has_value and diverged is None else None
         complete = {

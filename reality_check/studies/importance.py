@@ -59,7 +59,7 @@ def parameter_importance(
         shuffled = generator.sample(values, len(values))
         noise = max(noise, *_variance_shares(distributions, params, shuffled).values())
         if noise >= max(shares.values()):
-            break  # nothing stands out, whatever the others are
+            break  # no parameter stands out, whatever the other shuffles give
     return Importance(shares, noise, len(sound))
 
 
@@ -68,6 +68,7 @@ def _variance_shares(
     params: Sequence[dict[str, Any]],
     values: Sequence[float],
 ) -> dict[str, float]:
+    """Return the share of the variance of ``values`` that each parameter explains, by name."""
     study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
     for trial_params, value in zip(params, values, strict=True):
         study.add_trial(
@@ -84,6 +85,7 @@ def _to_search_scale(searched: Searched, value: Any) -> Any:
 
 
 def _distribution(value: Searched) -> BaseDistribution:
+    """Return the distribution of a parameter, on the scale of :func:`_to_search_scale`."""
     if not isinstance(value, Range):
         return CategoricalDistribution(value.choices)
     if value.log:

@@ -38,7 +38,7 @@ def journal_path(url: str) -> Path:
 def _repair(path: Path, lock: JournalFileSymlinkLock) -> None:
     """Cut off an incomplete last line, to which the next line would be appended.
 
-    A writer that is killed can leave one.
+    A writer that is killed can leave such a line.
     """
     if _ends_with_newline(path):
         return

@@ -100,22 +100,22 @@ def check_same_experiment(
         _check_empty(out_dir)
         return False
     # Loaded through the schema, so that keys newer than the folder get their defaults.
-    there, ours = load_locked(out_dir).plain(), experiment.plain()
+    recorded, requested = load_locked(out_dir).plain(), experiment.plain()
     ignored = {f"code.{name}" for name in may_change}
-    if same_database(there["storage"], ours["storage"]):
+    if same_database(recorded["storage"], requested["storage"]):
         ignored.add("storage")  # another user or host, such as a tunnel
-    ours, _ = without_growth(there, ours)
-    differing = differing_keys(there, ours)
+    requested, _ = without_growth(recorded, requested)
+    differing = differing_keys(recorded, requested)
     keys = [key for key in differing if key not in ignored and not is_result_neutral(key)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
-        shown = describe_differences(keys, there, ours)
+        shown = describe_differences(keys, recorded, requested)
         raise UsageError(f"{out_dir} holds another experiment: {shown}. {_REMEDY}")
     return True
 
 
 def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
-    """Return the values there and here of keys in which the experiment has grown."""
+    """Return the old and the new value of each key in which the experiment has grown, by key."""
     if not (out_dir / "experiment.yaml").exists():
         return {}
     return without_growth(load_locked(out_dir).plain(), experiment.plain())[1]
@@ -162,6 +162,7 @@ def check_folder(out_dir: Path) -> Path:
 
 
 def _read_locked(file: Path) -> dict[str, Any]:
+    """Return the content of ``experiment.yaml``, after checking that a run wrote it."""
     data = read_yaml(file)
     if not data.get("code"):
         raise UsageError(
@@ -188,6 +189,7 @@ def exclusive(out_dir: Path) -> Iterator[None]:
 
 
 def _check_empty(out_dir: Path) -> None:
+    """Make sure that a new output folder contains no files, except hidden ones."""
     if out_dir.exists() and not out_dir.is_dir():
         raise UsageError(f"{out_dir} is a file; name a folder with --out.")
     if out_dir.is_dir():
@@ -200,21 +202,22 @@ def _check_empty(out_dir: Path) -> None:
 
 
 def describe_differences(
-    keys: Sequence[str], there: Any, ours: Any, labels: tuple[str, str] = ("there", "here")
+    keys: Sequence[str], first: Any, second: Any, labels: tuple[str, str] = ("there", "here")
 ) -> str:
     """Describe the values of keys in which two experiments differ, for at most five keys."""
-    shown = "; ".join(_describe_difference(key, there, ours, labels) for key in keys[:5])
+    shown = "; ".join(_describe_difference(key, first, second, labels) for key in keys[:5])
     return shown + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
 
 
-def _describe_difference(key: str, there: Any, ours: Any, labels: tuple[str, str]) -> str:
+def _describe_difference(key: str, first: Any, second: Any, labels: tuple[str, str]) -> str:
+    """Return the values of a key in two experiments in words, each value with its label."""
     if key == "code.dataset":
         return "the images are not the same"
     if key == "code.pretrained weights":
         return "the pretrained weights are not the same"
     if key.startswith("code."):
         name = key.removeprefix("code.")
-        if _EARLIER_FINGERPRINT.search(there["code"].get(name, "")):
+        if _EARLIER_FINGERPRINT.search(first["code"].get(name, "")):
             return (
                 f"an earlier version recorded the code of {name} in another way, so that it cannot "
                 "be told whether it is the same"
@@ -222,7 +225,7 @@ def _describe_difference(key: str, there: Any, ours: Any, labels: tuple[str, str
         return f"the code of {name} has changed"
 
     values = []
-    for experiment, label in zip((there, ours), labels, strict=True):
+    for experiment, label in zip((first, second), labels, strict=True):
         value = value_at(experiment, key, _NOT_SET)
         if key == "methods":
             value = [method.get("name") for method in value]

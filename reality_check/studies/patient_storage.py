@@ -42,6 +42,8 @@ class _RepeatedDatabase:
         return functools.partial(self._repeated, name)
 
     def _repeated(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the database; while it does not answer, reconnect and call again."""
+
         def call() -> Any:
             if self._retries.is_away and not self.is_sqlite:
                 self.database.engine.dispose()
@@ -59,8 +61,7 @@ class _RepeatedDatabase:
     ) -> bool:
         """Start or end a trial; if several workers start it, only one succeeds."""
         if state is not TrialState.RUNNING or not self.is_sqlite:
-            ended: bool = self._repeated("set_trial_state_values", trial_id, state, values)
-            return ended
+            return bool(self._repeated("set_trial_state_values", trial_id, state, values))
 
         def start() -> bool:
             # SQLite has no row locks: lock the database before Optuna reads the state.
@@ -78,8 +79,8 @@ class PatientStorage(_CachedStorage):
     """Optuna's cached database, whose calls are repeated while the server does not answer.
 
     Args:
-        connect: opens the database, and opens it again after an outage.
-        retries: repeats the calls.
+        connect: a function that opens the database; called again after an outage.
+        retries: the object that repeats the calls.
         wait: whether to wait for a server that does not answer at first.
     """
 

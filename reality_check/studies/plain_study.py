@@ -47,6 +47,7 @@ def trials_of(plain: Mapping[str, Any]) -> list[FrozenTrial]:
 
 
 def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
+    """Return a finished trial as plain data."""
     attributes = {key: value for key, value in trial.user_attrs.items() if key != _WORKER}
     if _ERROR in attributes:
         attributes[_ERROR] = str(attributes[_ERROR]).partition(":")[0]
@@ -63,6 +64,7 @@ def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
 
 
 def _trial(plain: Mapping[str, Any]) -> FrozenTrial:
+    """Return the trial that :func:`_plain_trial` converted."""
     return FrozenTrial(
         number=-1,  # the storage assigns the number and the id
         trial_id=-1,

@@ -39,10 +39,10 @@ class Step:
     Attributes:
         time: the time of the step, in seconds since 1970.
         changes: the values before and after by key; for methods, lists of their names.
-        settings: the number of trials per method that were retrained before.
-        reproductions: the number of reproductions of each of them before.
-        done: the number of trials that were complete, by method and stage; their results could be
-            known when the step was taken.
+        settings: the number of retrained trials per method before the step.
+        reproductions: the number of reproductions of each of these trials before the step.
+        done: the number of complete trials before the step, by method and stage; whoever took the
+            step could know their results.
     """
 
     time: float
@@ -176,7 +176,7 @@ def count_trainings(experiment: Experiment) -> int:
 
 
 def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tuple[int, int]]:
-    """Return, for each reproduction, which of the retrained trials it repeats, and its repetition.
+    """Return, for each reproduction, the numbers of the retrained trial and of the repetition.
 
     A reproduction keeps its position in this list when others are added.
     """
@@ -184,12 +184,13 @@ def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tu
     sizes = [(step.settings, step.reproductions) for step in steps]
     order: dict[tuple[int, int], None] = {}
     for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
-        pairs = ((setting, time) for setting in range(settings) for time in range(reproductions))
-        order.update(dict.fromkeys(pairs))
+        pairs = itertools.product(range(settings), range(reproductions))
+        order.update(dict.fromkeys(pairs))  # known pairs keep their positions
     return list(order)
 
 
 def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy:
+    """Return the plan of a method's search, the one with this number."""
     options, trials = experiment.protocol.search, experiment.trials_of(method)
     key = StudyKey(method.name, Stage.SEARCH, number)
     stage, start = stage_name(Stage.SEARCH, number), method.starts_from
@@ -197,7 +198,7 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
     starts_from = None
     if start is not None:
         starts_from = StudyKey(start.method, Stage.SEARCH, number)
-        first = first or dict(start.neutral)
+        first = first or dict(start.neutral)  # a warm start has all parameters
     drawn = Drawn(
         options.sampler,
         options.sampler_arguments,
@@ -214,14 +215,17 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
 def _retraining(
     experiment: Experiment, method: Method, is_final: bool, steps: Sequence[Step]
 ) -> PlannedStudy:
-    """Return the study of a method's reproductions, or of its final runs."""
+    """Return the plan of a method's reproductions, or of its final runs."""
     protocol, search = experiment.protocol, experiment.protocol.search
     searches = [StudyKey(method.name, Stage.SEARCH, number) for number in range(search.repeats)]
     reproductions = StudyKey(method.name, Stage.REPRODUCTIONS)
     has_reproductions = Stage.REPRODUCTIONS in protocol.stages
     after: list[StudyKey] = [*searches] if Stage.SEARCH in protocol.stages else []
+    # The best trials of the first search, or the best trial of each search.
     retrains = [
-        (*((searches[0], i) if search.retrain_best is not None else (searches[i], 0)), repetition)
+        (searches[0], i, repetition)
+        if search.retrain_best is not None
+        else (searches[i], 0, repetition)
         for i, repetition in reproduction_order(experiment, steps)
         if after
     ]
@@ -233,7 +237,8 @@ def _retraining(
         protocol.final_metrics,
         method.packed is not None,
     )
-    after += [] if epochs_from is None else [epochs_from]
+    if epochs_from is not None:
+        after.append(epochs_from)
     key = StudyKey(method.name, Stage.FINAL) if is_final else reproductions
     networks = 1 if is_final else protocol.split.folds
     seed = derive(experiment.seed, key.name)
@@ -245,7 +250,7 @@ def _retraining(
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """What the storage holds of a study that was begun.
+    """The stored records of a study that was begun.
 
     Attributes:
         attempts: all attempts at its trials, in the order of their numbers.
@@ -287,7 +292,7 @@ class StudyState:
 
     Attributes:
         planned: the plan of the study.
-        record: what the storage holds; ``None`` if the study was not begun.
+        record: the stored records; ``None`` if the study was not begun.
         num_trials: the number of its trials.
         space: the searched parameters by name; empty before the search was begun.
         retrained: the trial that each trial retrains; empty if nothing is searched.
@@ -360,10 +365,10 @@ class StudyState:
         """Return what a trial's seeds are derived from, in addition to the experiment's seed.
 
         The seeds of a retraining belong to the trial that it trains again, whatever the rank of
-        that trial. In studies of earlier versions they depend on its own index.
+        that trial. In studies of earlier versions, they belong to the index of the retraining.
         """
-        first = self.search == 0
-        kind = self.stage.category_of_seeds if first else stage_name(self.stage, self.search)
+        is_first = self.search == 0
+        kind = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
         if self.retrained and (not self.about or "seeds_by_trial" in self.about):
             return [kind, *self.retrained[trial_index].key]
         return [kind, trial_index]
@@ -438,6 +443,7 @@ class States:
         return all(state is not None and state.is_complete for state in states)
 
     def _state(self, planned: PlannedStudy) -> StudyState | None:
+        """Return the state of a study, or ``None`` while a study before it is not complete."""
         earlier = {key: self.get(key) for key in planned.after}
         known = {key: state for key, state in earlier.items() if state and state.is_complete}
         if len(known) < len(earlier):
@@ -454,6 +460,7 @@ def _drawn_state(
     record: StudyRecord | None,
     earlier: Mapping[StudyKey, StudyState],
 ) -> StudyState:
+    """Return the state of a study whose parameters are drawn, after the complete ``earlier``."""
     first = drawn.first
     if drawn.starts_from is not None:
         best = earlier[drawn.starts_from].best
@@ -470,6 +477,7 @@ def _given_state(
     record: StudyRecord | None,
     earlier: Mapping[StudyKey, StudyState],
 ) -> StudyState:
+    """Return the state of a study that retrains trials of the complete studies ``earlier``."""
     retrained = _retrained_trials(given, earlier)
     searches = [state for key, state in earlier.items() if key.stage is Stage.SEARCH]
     params: list[Mapping[str, Any] | None]
@@ -480,9 +488,9 @@ def _given_state(
     else:
         params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
     metrics = list(given.final_metrics)
-    made_of = [
-        {"params": each, "final_metrics": metrics, "retrained": run and run.key}
-        for each, run in itertools.zip_longest(params, retrained)
+    made_of = [  # ``retrained`` is empty if nothing was searched
+        {"params": trial_params, "final_metrics": metrics, "retrained": run and run.key}
+        for trial_params, run in itertools.zip_longest(params, retrained)
     ]
     return StudyState(
         planned,
@@ -496,7 +504,10 @@ def _given_state(
 
 
 def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> list[Retrained]:
-    """Return what each trial retrains; trials without enough sound trials before are left out."""
+    """Return what each trial retrains, without ranks for which a search has too few sound trials.
+
+    If all trials of a search diverged, rank 0 stays, with ``None`` as the trial.
+    """
     ranked = {key: ranked_trials(earlier[key].complete) for key, *_ in given.retrains}
     return [
         Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None, repetition)
@@ -511,6 +522,7 @@ def _params_of(
     index: int,
     earlier: Mapping[StudyKey, StudyState],
 ) -> dict[str, Any] | None:
+    """Return the parameters of trial ``index``; ``None`` if there is no trial to retrain."""
     trial = retrained[index].trial
     if trial is None:
         return None
@@ -519,9 +531,8 @@ def _params_of(
     runs = [trial]
     if given.epochs_from is not None:
         reproductions = earlier[given.epochs_from].complete
-        search, number, _ = retrained[index].key
-        keys = [run.key[:2] for run in retrained]
-        same = [reproductions[k] for k, key in enumerate(keys) if key == [search, number]]
+        key = retrained[index].key[:2]
+        same = [reproductions[i] for i, other in enumerate(retrained) if other.key[:2] == key]
         runs = [run for run in same if run.diverged is None]
     totals = [epoch for run in runs for epoch in run.fold_epochs]
     follow_ups = [epoch for run in runs for epoch in run.follow_up_epochs]
@@ -541,12 +552,12 @@ def final_epochs(totals: Sequence[int], follow_ups: Sequence[int], step: int) ->
         return step, 0
     total = _round_up(fmean(totals), step)
     follow_up = _round_up(fmean(follow_ups), step)
-    least = step if sum(totals) > sum(follow_ups) else 0
-    return max(total - follow_up, least), follow_up
+    minimum = step if sum(totals) > sum(follow_ups) else 0
+    return max(total - follow_up, minimum), follow_up
 
 
 def _round_up(value: float, step: int) -> int:
-    return math.ceil(round(value / step, 9)) * step
+    return math.ceil(round(value / step, 9)) * step  # 3.0000000000000004 steps are 3
 
 
 # -- what may be worked on ------------------------------------------------------------------------

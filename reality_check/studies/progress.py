@@ -25,7 +25,10 @@ _STALE_SECONDS = 3600.0
 
 
 def trial_name(stage: str, work: Mapping[str, Any]) -> str:
-    """Return the name of a trial, counted from 1: ``"trial 3"`` or ``"search 2, trial 3"``."""
+    """Return the name of a trial, counted from 1: ``"trial 3"`` or ``"search 2, trial 3"``.
+
+    ``work`` has the ``trial_index`` and the ``search``, counted from 0; both may be missing.
+    """
     index, search = work.get("trial_index"), work.get("search") or 0
     name = Stage(stage).trial_name
     if index is not None:
@@ -58,9 +61,9 @@ class Row:
 
 def stage_rows(states: States) -> list[Row]:
     """Return the progress of every stage of every method, by method."""
-    first = {study.key.method: None for study in states.plan if study.key != BASELINES}
+    methods = dict.fromkeys(study.key.method for study in states.plan if study.key != BASELINES)
     rows = []
-    for method in first:
+    for method in methods:
         for study in states.plan:
             state = states.get(study.key)
             if study.key.method == method and (state is None or state.num_trials):
@@ -69,6 +72,7 @@ def stage_rows(states: States) -> list[Row]:
 
 
 def _stage_row(planned: PlannedStudy, state: StudyState | None) -> Row:
+    """Return the row of a study; ``state`` is ``None`` while an earlier study is incomplete."""
     if state is None:
         return Row(*planned.key, 0, planned.num_trials, None, None)
     seconds = [trial.seconds for trial in state.complete.values() if trial.seconds is not None]
@@ -82,14 +86,18 @@ def _stage_row(planned: PlannedStudy, state: StudyState | None) -> Row:
 
 
 def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
-    """Estimate the remaining seconds; return ``None`` before the first trial is complete."""
-    known = {row.stage: row.mean_seconds for row in rows if row.mean_seconds is not None}
-    if not known:
+    """Estimate the remaining seconds; return ``None`` before the first trial is complete.
+
+    Where no trial is complete, its duration is guessed from other methods and stages.
+    """
+    by_stage = {row.stage: row.mean_seconds for row in rows if row.mean_seconds is not None}
+    if not by_stage:
         return None
-    search = known.get(Stage.SEARCH) or max(known.values())
-    known.setdefault(Stage.FINAL, search / 2)
+    search = by_stage.get(Stage.SEARCH) or max(by_stage.values())
+    by_stage.setdefault(Stage.FINAL, search / 2)
     total = sum(
-        (row.wanted - row.done) * (row.mean_seconds or known.get(row.stage, search)) for row in rows
+        (row.wanted - row.done) * (row.mean_seconds or by_stage.get(row.stage, search))
+        for row in rows
     )
     return total / max(workers, 1)
 
@@ -105,18 +113,20 @@ def worker_states(out_dir: Path) -> list[dict[str, Any]]:
     return states
 
 
-def find_folder(given: str | Path) -> Path:
-    """Return the output folder of a path, a YAML file, or the name of an experiment.
+def find_folder(path_or_name: str | Path) -> Path:
+    """Return the output folder that a path, a YAML file or the name of an experiment refers to.
 
     Raises:
         UsageError: the folder does not exist.
     """
-    folder = Path(given)
+    folder = Path(path_or_name)
     if folder.is_dir() or folder.suffix == ".pack":
         return check_folder(folder)
-    by_name = Path("runs") / load_experiment(given).name
+    by_name = Path("runs") / load_experiment(path_or_name).name
     if not (by_name / "experiment.yaml").exists():
-        raise UsageError(f"{given} has not been run here: there is no {by_name}; name its folder.")
+        raise UsageError(
+            f"{path_or_name} has not been run here: there is no {by_name}; name its folder."
+        )
     return by_name
 
 
@@ -175,6 +185,7 @@ def _count_attempts(study: StudyState | None) -> dict[str, Any]:
     failed = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
     lost = [trial for trial in failed if trial.was_abandoned]
     lost_indices = {trial.trial_index for trial in lost}
+    # The trials of which a worker was lost, and which have an attempt that did not fail.
     retried = {trial.trial_index for trial in trials if trial not in failed} & lost_indices
     complete = () if study is None else study.complete.values()
     return {
@@ -222,6 +233,7 @@ def _describe_idle_worker(recorded: RecordedExperiment, state: dict[str, Any]) -
 def _describe_worker(
     recorded: RecordedExperiment, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
+    """Describe a worker by its record in a trial (``worker``) and by its report (``state``)."""
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
     log = recorded.out_dir / "logs" / f"worker_{state.get('number')}.log"
     return {

@@ -129,6 +129,7 @@ class RecordedExperiment:
         return None if record is None else record.attributes.get(key)
 
     def _read(self, key: StudyKey) -> StudyRecord | None:
+        """Return the stored records of a study, or ``None`` if it was not begun."""
         name, storage = study_name(self.experiment, key.name), self.storage
         try:
             study_id = storage.get_study_id_from_name(name)

@@ -57,7 +57,7 @@ class Retries:
             try:
                 result = function(*args, **kwargs)
             except Exception as error:
-                if not is_passing(error):
+                if not is_temporary(error):
                     raise
                 self._begin_outage(error)
             else:
@@ -68,6 +68,7 @@ class Retries:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _begin_outage(self, error: Exception) -> None:
+        """Record that a call failed; raise ``StorageLost`` if calls have failed for too long."""
         with self._lock:
             now = time.monotonic()
             if self._away_since is None:
@@ -88,6 +89,7 @@ class Retries:
                 ) from None
 
     def _end_outage(self) -> None:
+        """Record that a call was answered."""
         if self._away_since is None:
             return
         with self._lock:
@@ -97,7 +99,7 @@ class Retries:
             self._away_since, self._given_up = None, False
 
 
-def is_passing(error: BaseException | None) -> bool:
+def is_temporary(error: BaseException | None) -> bool:
     """Whether a call may succeed later: the server is unavailable, or there was a deadlock."""
     while error is not None:
         if isinstance(error, sqlalchemy.exc.DBAPIError):

@@ -31,16 +31,16 @@ def sampler_arguments(
 
     Args:
         kind: the sampler, by its short name or import path.
-        startup_trials: the number of trials that are drawn at random before it starts to model.
+        startup_trials: the number of random trials before the sampler starts to model.
         sampler_options: the arguments that the protocol gives.
     """
-    known: dict[str, dict[str, Any]] = {
+    defaults: dict[str, dict[str, Any]] = {
         "tpe": {"n_ei_candidates": 24, "multivariate": True, "constant_liar": True},
         "gp": {"deterministic_objective": False},
         "cmaes": {"warn_independent_sampling": False},
     }
-    first = {"n_startup_trials": startup_trials} if kind in known else {}
-    return {**first, **known.get(kind, {}), **(sampler_options or {})}
+    first = {"n_startup_trials": startup_trials} if kind in defaults else {}
+    return {**first, **defaults.get(kind, {}), **(sampler_options or {})}
 
 
 def build_sampler(
@@ -56,7 +56,8 @@ def build_sampler(
     if kind in SAMPLERS:
         cls = getattr(optuna.samplers, SAMPLERS[kind])
     else:
-        cls, extra = find_class(kind, "sampler"), {**extra, "n_startup_trials": startup_trials}
+        cls = find_class(kind, "sampler")
+        extra["n_startup_trials"] = startup_trials
     sampler = build(cls, sampler_arguments(kind, startup_trials, sampler_options), label, extra)
     if not isinstance(sampler, BaseSampler):
         raise UsageError(
@@ -147,6 +148,7 @@ class IndexedSampler(BaseSampler):
         return _quantile(float(np.random.default_rng(seed).uniform()), param_distribution)
 
     def _sobol_point(self) -> list[float]:
+        """Return the trial's point, with a coordinate in [0, 1) for each parameter."""
         from scipy.stats.qmc import Sobol  # scipy.stats takes a second to import
 
         points = Sobol(len(self._parameter_names), rng=derive(self._draw_seed, "sobol"))
@@ -178,7 +180,9 @@ def _quantile(share: float, distribution: BaseDistribution) -> Any:
     return min(max(value, distribution.low), distribution.high)
 
 
-def show(trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Searched]) -> None:
+def record_params(
+    trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Searched]
+) -> None:
     """Record the fixed parameters of a trial in Optuna as if they had been drawn."""
     for name, value in params.items():
         if name in space:

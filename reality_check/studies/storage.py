@@ -80,7 +80,7 @@ def storage_file(url: str | URL) -> Path | None:
     return Path(parsed.database)
 
 
-def whole_url(url: str) -> str:
+def absolute_url(url: str) -> str:
     """Return the URL with the absolute path of its file, since workers may run in other folders."""
     file = storage_file(url)
     if file is None or file.is_absolute():
@@ -179,7 +179,7 @@ def same_database(first: str | None, second: str | None) -> bool:
         return False
     if kind_of(first) in ("sqlite", "journal"):
         # Older output folders have paths relative to the folder in which the run began.
-        return whole_url(first) == whole_url(second)
+        return absolute_url(first) == absolute_url(second)
     names = {
         (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (first, second)
     }
@@ -202,6 +202,7 @@ def _open_with_retries(url: URL, password: str | None) -> RDBStorage:
 
 
 def _open_database(url: URL, password: str | None) -> RDBStorage:
+    """Open a database with heartbeats, and with the options of its kind."""
     kind, file = kind_of(url), storage_file(url)
     # The password is not put in the URL, which Optuna and SQLAlchemy could show.
     connect = {

@@ -28,7 +28,7 @@ from reality_check.results import TrialRecord
 from reality_check.studies.attempts import complete_by_index, mark_superseded
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.plan import Drawn, StudyState
-from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
+from reality_check.studies.sampler import IndexedSampler, record_params, sampler_arguments, suggest
 from reality_check.studies.storage import holds_study
 from reality_check.studies.trial import (
     TrialContext,
@@ -97,7 +97,7 @@ class Study:
         else:
             self.space = dict(search_space() if state.given is None else state.space)
         self.study.sampler, recorded = _sampler(state, self.space)
-        if about is None:
+        if about is None:  # the study begins now
             recorded |= {"space": dump_value(self.space), "seeds_by_trial": True}
             about = recorded | describe_environment()
             self.set_attribute("about", about)
@@ -168,6 +168,7 @@ class Study:
         failures: list[BaseException],
         trial: optuna.Trial,
     ) -> float:
+        """Claim a trial and run it; return its value, and add an exception to ``failures``."""
         started = time.monotonic()  # unlike the clock, this is never set back
         context = self._claim(trial)
         set_attributes(trial, **about)
@@ -191,6 +192,7 @@ class Study:
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
+        # The monitor calls an entry stale if its value, here always None, does not change.
         unsigned = {t.number: None for t in running if t.worker is None}
         stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
         lost = [t for t in running if t.number in stale or (t.worker and not is_alive(t.worker))]
@@ -244,6 +246,7 @@ class Study:
         earlier = [
             trial for trial in trials if trial.trial_index == chosen and not trial.superseded
         ]
+        # Only attempts from this number on count, since the user has run the command again.
         forgiven = self.attribute("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
@@ -277,8 +280,8 @@ class Study:
         (:class:`reality_check.studies.plan.StudyState`).
 
         Raises:
-            DuplicateTrial: an earlier attempt has its index, or it has none, since another worker
-                took the trial that was waiting.
+            DuplicateTrial: an earlier attempt has the same index; the trial has no index, since
+                another worker took the one that was waiting; or its index is beyond the study.
         """
         set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
@@ -286,13 +289,13 @@ class Study:
             # This worker was paused, and the experiment has grown in the meantime.
             set_attributes(trial, duplicate=True)
             raise DuplicateTrial
-        for other in self.trials():
-            same = other.trial_index == index and other.holds_its_index
-            if index is None or (same and other.number < trial.number):
-                set_attributes(trial, duplicate=True)
-                self._lost_race = trial.number
-                raise DuplicateTrial
-        assert index is not None
+        if index is None or any(
+            other.trial_index == index and other.holds_its_index and other.number < trial.number
+            for other in self.trials()
+        ):
+            set_attributes(trial, duplicate=True)
+            self._lost_race = trial.number
+            raise DuplicateTrial
         self._lost_race = 0
         made_of = self._state.made_of or ()
         if index < len(made_of):
@@ -302,7 +305,7 @@ class Study:
             params = {name: suggest(trial, name, value) for name, value in self.space.items()}
         elif given[index] is not None:
             params = dict(given[index])
-            show(trial, params, self.space)
+            record_params(trial, params, self.space)
         return TrialContext(index, params, _lease(self._storage, trial).renew)
 
     def _fail_trial(self, trial: TrialRecord) -> None:
@@ -319,13 +322,13 @@ def _sampler(
     """Return the sampler of a study, and what is recorded about it."""
     seed, drawn = state.planned.seed, state.planned.parameters
     if not isinstance(drawn, Drawn):
-        drawn = Drawn("random", {}, 1, seed)  # whose draws nothing uses
+        drawn = Drawn("random", {}, 1, seed)  # Optuna wants a sampler, but nothing uses its draws
+    kind, options = drawn.sampler, drawn.sampler_arguments
     startup_trials = min(state.num_trials, max(drawn.startup_trials, len(space)))
-    arguments = startup_trials, seed, drawn.draw_seed, drawn.sampler_arguments
-    recorded = sampler_arguments(drawn.sampler, startup_trials, drawn.sampler_arguments)
+    recorded = sampler_arguments(kind, startup_trials, options)
     return (
-        IndexedSampler(drawn.sampler, *arguments, sorted(space)),
-        {"sampler": drawn.sampler, "sampler_arguments": recorded},
+        IndexedSampler(kind, startup_trials, seed, drawn.draw_seed, options, sorted(space)),
+        {"sampler": kind, "sampler_arguments": recorded},
     )
 
 
@@ -337,7 +340,7 @@ def _known_params(
     Args:
         state: the study.
         index: the index of the trial.
-        earlier: the parameters of earlier attempts at it.
+        earlier: the parameters of earlier attempts at the trial.
         names: the names of the searched parameters.
     """
     if state.given is not None:

@@ -38,6 +38,7 @@ class TensorBoardTracker:
 
     @staticmethod
     def _write(folder: Path, trial: TrackedTrial, curve: tuple[Row, ...]) -> None:
+        """Write a run: the curve by epoch, the results, and the hyper-parameters."""
         with SummaryWriter(str(folder)) as writer:
             for row in curve:
                 for name, value in row.items():

@@ -87,6 +87,7 @@ class Tracking:
             self._attempt(name, tracker.close)
 
     def _send(self, recorded: RecordedExperiment) -> None:
+        """Send each tracker the complete trials that it has not received."""
         for study in recorded.states().ready() if self._factories else ():
             for index, trial in sorted(study.complete.items()):
                 study_key = study_name(recorded.experiment, study.planned.key.name)
@@ -113,7 +114,10 @@ class Tracking:
             self.problems[name] = f"{type(error).__name__}: {one_line(error)}"
             logging.getLogger(__name__).warning(
                 "tracker %s: %s. To send what is missing later: reality-check track %s %s",
-                *(name, self.problems[name], self._experiment_and_folder[1], name),
+                name,
+                self.problems[name],
+                self._experiment_and_folder[1],
+                name,
             )
             return False
         return True

@@ -11,9 +11,10 @@ from reality_check.trackers.tracked_trial import TrackedTrial
 
 
 class WandbTracker:
-    """Sends trials; set up by ``WANDB_PROJECT``, ``WANDB_ENTITY``, ``WANDB_MODE``, ``WANDB_DIR``.
+    """Sends trials.
 
-    Without a network ``WANDB_MODE=offline`` keeps the runs in ``wandb/`` of the output folder, and
+    ``WANDB_PROJECT``, ``WANDB_ENTITY``, ``WANDB_MODE`` and ``WANDB_DIR`` configure it. Without a
+    network, ``WANDB_MODE=offline`` keeps the runs in ``wandb/`` of the output folder, and
     ``wandb sync`` sends them later.
     """
 

@@ -51,7 +51,7 @@ class Batches:
         self._strategy = strategy
 
     def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the next ``count`` batches: the images of this process, and the labels of all.
+        """Yield the next ``count`` batches: this process's images, and the labels of all images.
 
         No batch is drawn in advance, so a checkpoint after the last one contains the whole state.
         """
@@ -64,15 +64,17 @@ class Batches:
         """Return several batches at once, which takes no longer than one if operations are small.
 
         Returns:
-            The images of this process, (count x B, C, H, W), and all labels, (count, N).
+            The images of this process, (count x B, C, H, W), where B is their number in a batch,
+            and the labels of all images, (count, N).
         """
-        rows = np.stack([self._sampler.next_batch() for _ in range(count)])
-        numbers = self._augmentation.draw(rows.size, self._generator).reshape(*rows.shape, -1)
-        local_slice = self._strategy.local_batch_slice(rows.shape[1])
-        local_rows, local_numbers = rows[:, local_slice], numbers[:, local_slice]
-        flat_numbers = local_numbers.reshape(local_rows.size, local_numbers.shape[2])
-        images = self._pipeline.training_batch(local_rows.reshape(-1), flat_numbers)
-        labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
+        # The indices of the samples, (count, N), and the random numbers for each of them.
+        indices = np.stack([self._sampler.next_batch() for _ in range(count)])
+        draws = self._augmentation.draw(indices.size, self._generator).reshape(*indices.shape, -1)
+        local_slice = self._strategy.local_batch_slice(indices.shape[1])
+        local_indices, local_draws = indices[:, local_slice], draws[:, local_slice]
+        flat_draws = local_draws.reshape(local_indices.size, local_draws.shape[2])
+        images = self._pipeline.training_batch(local_indices.reshape(-1), flat_draws)
+        labels = self.labels[torch.from_numpy(indices).to(self.labels.device, non_blocking=True)]
         return images, labels
 
     def set_classes_per_step(self, loss: nn.Module) -> None:

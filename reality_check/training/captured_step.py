@@ -1,4 +1,4 @@
-"""Loss and gradients by a CUDA graph: operations are recorded once, and then launched together.
+"""Computes loss and gradients by a CUDA graph, whose operations are recorded once and replayed.
 
 A graph repeats what was recorded, with the same memory and the same Python numbers. A step that
 waits for the GPU, uploads something, or changes anything but tensors in place would be repeated
@@ -30,7 +30,6 @@ WARM_UP = 3
 CHECKS = 2
 
 _log = logging.getLogger(__name__)
-Compute = Callable[[Tensor, Tensor], Tensor]
 
 
 class CapturedStep:
@@ -49,7 +48,7 @@ class CapturedStep:
 
     def __init__(
         self,
-        compute: Compute,
+        compute: Callable[[Tensor, Tensor], Tensor],
         parts: Mapping[str, nn.Module | None],
         device: torch.device,
         tolerance: float,
@@ -61,7 +60,7 @@ class CapturedStep:
         self.forget()
 
     def forget(self) -> None:
-        """Drop the graph, since a Python value of the step has changed, such as one of the loss."""
+        """Drop the graph, for example when a Python number of the loss has changed."""
         self._graph: Any = None
         self._gradients: list[tuple[nn.Parameter, Tensor]] = []
         self._warm_up_steps, self._checked_steps = 0, 0
@@ -106,6 +105,7 @@ class CapturedStep:
         with _record_sync_warnings() as sync_warnings, watch:
             value = self._run_on_stream(images, labels)
         replaced = [name for name, tensor in self._tensors() if tensors.get(name) is not tensor]
+        # The name of a part itself, unlike that of a module within it, ends with a dot.
         changed = [
             f"{part.rstrip('.')}.{name}"
             for part, names in attributes.state_dict().items()
@@ -169,9 +169,10 @@ class CapturedStep:
         The result of the plain step is kept.
         """
         buffers = [b for part in self._parts.values() for b in part.buffers()]
-        before, random_state = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
-        repeated = self._copy_outcome(self._replay(images, labels))
-        for buffer, value in zip(buffers, before, strict=True):
+        buffer_values = [b.clone() for b in buffers]
+        random_state = torch.cuda.get_rng_state(self._device)
+        replayed = self._copy_outcome(self._replay(images, labels))
+        for buffer, value in zip(buffers, buffer_values, strict=True):
             buffer.copy_(value)
         torch.cuda.set_rng_state(random_state, self._device)
         value = self._compute(images, labels)
@@ -180,8 +181,8 @@ class CapturedStep:
             return value  # the float16 scale may still be too large; compare a later step
         self._checked_steps += 1
         for name, tensors in expected.items():
-            difference = _relative_difference(repeated[name], tensors)
-            if not difference <= self._tolerance:
+            difference = _relative_difference(replayed[name], tensors)
+            if not difference <= self._tolerance:  # also if it is NaN
                 self.give_up(f"its {name} differ from those of the plain step by {difference:.1e}")
                 break
         return value
@@ -212,7 +213,7 @@ def _log_once(why: str) -> None:
 
 
 class _Watch(TorchDispatchMode):
-    """Finds operations that a graph would wrongly repeat with the inputs of the recording.
+    """Finds operations that a graph would repeat with the values of the recorded step, wrongly.
 
     Attributes:
         reasons: a sentence for each such operation.
@@ -225,6 +226,7 @@ class _Watch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        """Check an operation, and run it."""
         kwargs = kwargs or {}
         if func is torch.ops.aten.copy_.default:
             self._check_copy(args[1], args[0].device)
@@ -243,14 +245,14 @@ class _Watch(TorchDispatchMode):
 def _record_sync_warnings() -> Iterator[list[str]]:
     """Collect warnings about waits for the GPU; the list is filled when the context exits."""
     messages: list[str] = []
-    before = torch.cuda.get_sync_debug_mode()
+    previous_mode = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
         try:
             yield messages
         finally:
-            torch.cuda.set_sync_debug_mode(before)
+            torch.cuda.set_sync_debug_mode(previous_mode)
             texts = (str(warning.message) for warning in caught)
             messages += [text for text in texts if "called a synchronizing CUDA operation" in text]
 

@@ -34,8 +34,8 @@ def fit_first_values(
     embedder, requested = task.model.embedder, task.settings.before_training
     network: Network = module.network
     if embedder is not None and embedder.init == "pca":
-        rows = evenly_spread(len(samples), MOST_FITTED)
-        features = embed(network.features, network, batches.evaluation_batches(rows))
+        indices = evenly_spread(len(samples), MOST_FITTED)
+        features = embed(network.features, network, batches.evaluation_batches(indices))
         layer = next(part for part in network.embedder.modules() if isinstance(part, nn.Linear))
         try:
             start_from_pca(layer, features)
@@ -44,10 +44,10 @@ def fit_first_values(
     if requested.batch_statistics:
         module.train()
         for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
-            module.see(images, labels)
+            module.update_statistics(images, labels)
     if requested.proxies == "class_means":
-        rows = np.arange(len(samples))
-        embeddings = require_finite(embed(network, network, batches.evaluation_batches(rows)))
+        indices = np.arange(len(samples))
+        embeddings = require_finite(embed(network, network, batches.evaluation_batches(indices)))
         loss: Any = module.loss
         loss.set_proxies_to_class_means(embeddings, batches.labels)
 

@@ -75,6 +75,7 @@ def _without_defaults(value: Any) -> Any:
         }
         values = dict(value)
     elif dataclasses.is_dataclass(value):
+        # A field without a default gets MISSING here, which equals no value.
         defaults = {
             option.name: option.default
             if option.default_factory is dataclasses.MISSING
@@ -100,9 +101,9 @@ class FoldResult:
     """The result of a fold run.
 
     Attributes:
-        value: the best validation score of a trained epoch, times the task's ``sign``; of the
-            second phase only, if there is one. 0 without validation; P@1 if the test classes
-            choose the epoch.
+        value: the best validation score of a trained epoch (of the second phase, if there is one),
+            times the task's ``sign``; 0 without validation classes, and P@1 on the test classes
+            if these choose the epoch.
         epoch: the number of epochs that the best weights were trained for.
         follow_up_epochs: how many of those epochs belong to the second phase.
         epochs_spent: the number of all epochs trained, including those after the best.
@@ -110,7 +111,7 @@ class FoldResult:
         curve: one row per evaluation, see
             :class:`reality_check.training.fold_progress.FoldProgress`.
         cut_short: the phases whose best epoch was the last one that was allowed.
-        remarks: the options that could not be used, which does not change the result.
+        remarks: descriptions of options that could not be used; they do not change the result.
     """
 
     value: float

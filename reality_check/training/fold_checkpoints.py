@@ -84,7 +84,7 @@ class FoldCheckpoints:
                 if state is None:
                     continue
                 if state["task"] != self._task.fingerprint():
-                    # It is of other parameters, for example from before the studies were deleted.
+                    # The checkpoint is of other parameters, such as those of deleted studies.
                     self._remove(name)
                     continue
                 if state["finished"]:
@@ -157,7 +157,7 @@ class FoldCheckpoints:
         (self.folder / PREVIOUS).unlink(missing_ok=True)
 
     def _remove(self, name: str) -> None:
-        """Delete a checkpoint, so that it cannot replace the previous one, which may be sound."""
+        """Delete an unusable checkpoint, which :meth:`save` would move over the previous one."""
         if self._is_main:
             (self.folder / name).unlink(missing_ok=True)
 

@@ -63,6 +63,7 @@ class FoldProgress:
         self._stopping = EarlyStopping(task.training.patience)
         settings = task.settings
         has_two_phases = settings.second_phase is not None
+        # The last epoch in which a schedule changes a value; 0 if no schedule does.
         self._last_change = last_change(settings.schedules, task.training, has_two_phases)
 
     # -- phases -----------------------------------------------------------------------------
@@ -74,7 +75,7 @@ class FoldProgress:
         return self._task.settings.second_phase is not None
 
     def phase_limit(self) -> int:
-        """Return the maximum number of epochs of the current phase; both share ``max_epochs``."""
+        """Return the maximum number of epochs of this phase; both phases share ``max_epochs``."""
         position, training = self.position, self._training
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[position.phase - 1]
@@ -99,7 +100,7 @@ class FoldProgress:
         self.position.seconds += seconds
 
     def end_phase(self) -> None:
-        """Record whether the phase was cut short, so that it might have improved further."""
+        """Record the phase as cut short if its best epoch is the last one that was allowed."""
         training, position = self._training, self.position
         has_fixed_length = (
             position.phase == 1 and training.second_phase_epochs and self.has_second_phase()

@@ -34,7 +34,14 @@ _ANY_CLASSES = 100
 
 @dataclass(frozen=True)
 class FilledSecondPhase:
-    """The second phase of a method, with every searched value filled in."""
+    """The second phase of a method, with every searched value filled in.
+
+    Attributes:
+        arguments: the new values of arguments of the loss, by name.
+        factors: the factors by which values of the loss are multiplied, by name.
+        lr_factor: the factor of the network's learning rates.
+        loss_lr_factor: the factor of the loss's learning rate.
+    """
 
     arguments: dict[str, float]
     factors: dict[str, float]
@@ -77,7 +84,7 @@ def check_start(method: Method, simpler: Method, protocol: Protocol) -> None:
 
     Args:
         method: the method whose search starts from that winner.
-        simpler: the method whose winner it is.
+        simpler: the method that this winner belongs to.
         protocol: the protocol of the experiment.
 
     Raises:
@@ -241,11 +248,11 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
             not keep an argument unchanged that the second phase replaces.
     """
     label = f"method {filled.name!r}: loss {filled.loss}"
-    extra = {"num_classes": num_classes, "embedding_size": embedding_size}
+    sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
     cls = find_class(filled.loss, "loss")
     if not inspect.isclass(cls):
         label += " (a function that makes the loss, which is called with embeddings and labels)"
-    loss = build(cls, filled.arguments, label, extra)
+    loss = build(cls, filled.arguments, label, sizes)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
             f"{label} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
@@ -257,7 +264,7 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
         values = {name: second.arguments[name] for name in sorted(replaced)}
         with torch.random.fork_rng(devices=[]):
             changed_loss = build(
-                cls, {**filled.arguments, **values}, f"{label}, second phase", extra
+                cls, {**filled.arguments, **values}, f"{label}, second phase", sizes
             )
         _check_kept(changed_loss, values, label)
     return loss
@@ -287,8 +294,8 @@ def build_miner(
     arguments = {key: value for key, value in filled.miner.items() if key != "class"}
     name = str(filled.miner["class"])
     label = f"method {filled.name!r}: miner {name}"
-    extra = {"num_classes": num_classes, "embedding_size": embedding_size}
-    return build(find_class(name, "miner"), arguments, label, extra)
+    sizes = {"num_classes": num_classes, "embedding_size": embedding_size}
+    return build(find_class(name, "miner"), arguments, label, sizes)
 
 
 def enter_second_phase(loss: torch.nn.Module, second: FilledSecondPhase) -> None:

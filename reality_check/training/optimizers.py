@@ -20,7 +20,7 @@ from reality_check.training.methods import LOSS_PART, FilledMethod
 from reality_check.utils.errors import UsageError
 
 
-class Together(torch.optim.Optimizer):
+class JointOptimizer(torch.optim.Optimizer):
     """Several optimisers as one: all of them take a step, or none if float16 overflowed.
 
     A GradScaler checks each optimiser for overflows, and the host waits for every check; with one

@@ -77,7 +77,10 @@ class _NotPlain(Exception):
 
 
 def _modules_of(owner: Any) -> list[tuple[str, Any]]:
-    """Return the modules in an object with their paths; other objects are returned themselves."""
+    """Return pairs of a path and a module: a module itself, with the path ``""``, and those in it.
+
+    Another object is returned in the same way, without the objects in it; ``None`` is left out.
+    """
     if isinstance(owner, nn.Module):
         return list(owner.named_modules())
     return [] if owner is None else [("", owner)]
@@ -138,7 +141,7 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
         return packed
     ((kind, content),) = packed.items()
     if kind == "array":
-        return content.numpy().copy()[()]
+        return content.numpy().copy()[()]  # [()] turns an array without dimensions into a number
     if kind == "on the device":
         return content.to(device, copy=True)
     return {key: _unpacked(element, device) for key, element in content.items()}

@@ -91,7 +91,8 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
     space, checks = search_space(method, protocol, model), []
-    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)  # if final
+    # The second width, that of a final network, is left out (repeated 0 times) without that stage.
+    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
         with _name_in_errors(method, change):
             filled = fill_method(method, protocol, middles(space) | change, model)
@@ -107,7 +108,8 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     """Return the values to try instead of the middles, by parameter.
 
-    The values are each end of a range, each choice, and pairs of choices if there are few.
+    First come no changes, then each end of a range, each choice, and pairs of choices if there are
+    few.
     """
     single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
@@ -160,7 +162,7 @@ def _check_loss_once(
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
     scheduled = ScheduledValues(loss, filled.schedules, training.max_epochs)
-    for epoch in (0, training.max_epochs):
+    for epoch in (0, training.max_epochs):  # set the first and the last values
         scheduled.set(epoch, 1)
     if filled.second_phase is not None:
         enter_second_phase(loss, filled.second_phase)
@@ -202,13 +204,13 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
     splits = split_dataset(dataset, experiment.protocol.split)
     _check_class_sizes(dataset, splits)
     read_pairs(experiment.protocol.pairs, dataset.subset(splits.test))
-    trained = [fold.train for fold in splits.folds]
+    training_classes = [fold.train for fold in splits.folds]
     if experiment.protocol.selects_on != "validation":
-        trained = [splits.trainval]
+        training_classes = [splits.trainval]
     sizes = np.bincount(dataset.labels)
     for method in experiment.methods:
         batch = experiment.training_of(method).batch_size
-        for classes in trained:
+        for classes in training_classes:
             labels = np.repeat(np.arange(len(classes)), sizes[list(classes)])
             try:
                 build_sampler(labels, batch, method.samples_per_class, seed=0)
@@ -285,7 +287,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
-        for change in reversed(changes(searched)):
+        for change in reversed(changes(searched)):  # the last one is without changes
             fixed_model = model.filled(middles(searched) | change)
             network = build_network(fixed_model, shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
@@ -306,7 +308,7 @@ def _check_trunk_rate(
     method: Method, model: Model, network: Network, space: Mapping[str, Searched]
 ) -> None:
     """Refuse a search of the trunk's learning rate if the trunk has no parameters."""
-    if "learning_rates.trunk" in space and not any(True for _ in network.trunk.parameters()):
+    if "learning_rates.trunk" in space and not list(network.trunk.parameters()):
         raise UsageError(
             f"method {method.name!r}: the learning rate of the trunk is searched, but "
             f"{model.trunk} has no parameters; write protocol.training.optimizers.trunk.lr: 0."
@@ -318,6 +320,7 @@ def _check_loss_compares_output(loss: torch.nn.Module, network: Network) -> None
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
             continue
+        # The last layer, which is a module without children.
         last = [child for child in network.embedder.modules() if not list(child.children())][-1]
         if part.shift is None and isinstance(last, BatchNormNeck) and not last.affine:
             continue

@@ -28,7 +28,7 @@ from reality_check.utils.errors import UsageError
 
 @dataclass(frozen=True)
 class PreparedMethod:
-    """A method with its model and training, which are the experiment's if it has none."""
+    """A method with its model and training, or those of the experiment if it has none itself."""
 
     method: Method
     model: Model
@@ -89,6 +89,7 @@ class PreparedExperiment:
 
     @functools.cached_property
     def _methods(self) -> dict[str, PreparedMethod]:
+        """The prepared methods by name."""
         experiment = self.experiment
         return {
             method.name: PreparedMethod(
@@ -118,6 +119,7 @@ class PreparedExperiment:
                 counts[key] = _count_parameters(network.trunk), _count_parameters(network.embedder)
             rate = method.method.learning_rates.trunk
             rate = training.optimizers.trunk.lr if rate is None else rate
+            # A trunk with a learning rate of 0 is not trained.
             parameters[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
         return parameters
 
@@ -126,7 +128,7 @@ class PreparedExperiment:
         return input_shape(self.dataset, self._methods[method].training.augmentation)
 
     def describe_inputs(self) -> dict[str, Any]:
-        """Return every :meth:`input_shape` as plain data, to load networks without the images."""
+        """Return each method's input shape as plain data, to load networks without the images."""
         shapes = {name: self.input_shape(name) for name in self._methods}
         return {
             name: [list(shape.sizes), str(shape.dtype).removeprefix("torch.")]

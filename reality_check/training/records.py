@@ -136,7 +136,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
             or getattr(module, "collect_stats", False)
         ):
             keeper.update_records({name: module}, 0, parent_name=parent)
-        # PML's hooks give this name.
+        # PML's hooks give this name to the groups of inner modules.
         inner_parent = f"{keeper.get_record_name(name, module)}__modules"
         for inner_name, child in module.named_children():
             if child not in seen:
@@ -145,6 +145,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
     visit(loss, "loss")
     if isinstance(miner, nn.Module):
         visit(miner, "miner")
+    # The record keeper replaces long names of groups by hashes.
     return {keeper.hash_map.get(group, group): values for group, values in numbers.groups.items()}
 
 

@@ -36,8 +36,7 @@ def value_factor(
 
     Args:
         schedule: the schedule of the value.
-        iteration: the iteration, counted from 0; only those that the current weights have been
-            trained with count.
+        iteration: the number of earlier iterations that the current weights were trained with.
         iterations_per_epoch: the number of iterations in an epoch.
         max_epochs: the epoch at which ``linear`` and ``cosine`` end, if the schedule has no
             ``epochs``.

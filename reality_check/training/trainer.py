@@ -45,7 +45,7 @@ class Trainer:
         folder: the folder of this fold run, with its checkpoints (see :class:`FoldCheckpoints`) and
             ``records/``.
         device: the device to train on.
-        on_progress: called with the position after every epoch.
+        on_progress: called after every epoch with :meth:`FoldProgress.report`.
         strategy: the processes that train this network together; the main one writes the files.
         checkpoint_seconds: minimum seconds between two checkpoints. A run that is killed loses at
             most this time and one evaluation interval.
@@ -189,6 +189,7 @@ class Trainer:
         return self._check_finite(total) / count
 
     def _check_finite(self, total: Tensor) -> float:
+        """Return a sum of losses as a number; raise ``Diverged`` if it is not finite."""
         number = float(total)
         if not np.isfinite(number):
             epoch = self.progress.position.epoch + 1
@@ -237,7 +238,7 @@ class Trainer:
             self.checkpoints.best = checkpoints.clone(self._state())
 
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """Return the validation metrics of a forward function, in the method's own geometry."""
+        """Return the validation metrics of the embeddings that ``forward`` computes."""
         assert self.validation is not None
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
         with self.module.autocast():
@@ -252,6 +253,7 @@ class Trainer:
         )
 
     def _open_records(self) -> FoldRecords:
+        """Return new records, which begin with the evaluations so far."""
         on_test = self.task.selects_on == "test"
         return FoldRecords(
             self.folder / "records",
@@ -300,10 +302,10 @@ class Trainer:
         return self.checkpoints.best
 
     def _finish(self) -> FoldResult:
+        """Save the result and the best (otherwise the latest) weights, and return the result."""
         result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
         if self.strategy.is_main:
-            state = self.module.state_dict()
-            if self.validation is not None:
-                state = self._best_state()
+            has_best = self.validation is not None
+            state = self._best_state() if has_best else self.module.state_dict()
             self.checkpoints.save_result(result, state)
         return self.strategy.broadcast(result)

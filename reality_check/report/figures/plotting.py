@@ -115,6 +115,7 @@ def panel_grid(
             (height - _TOP - _BOTTOM) / full_height,
         )
         axes = figure.add_axes(bounds)
+        # By these ids, :func:`inline_svg` finds the cells and their bounds in points.
         axes.set_gid("cell" + "".join(f"_{72 * inches:.1f}" for inches in (x, y, width, height)))
         axes.locator_params(nbins=4)
         dress(axes, SMALL)
@@ -210,27 +211,30 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
         svg: SVG file of a figure of :func:`panel_grid`, from :func:`render`.
         prefix: prefix of ids, so that the figures of a page share no id.
     """
-    text = svg.decode("utf-8")
-    # matplotlib's comments, which repeat the texts, are left out.
-    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)
+    # Without matplotlib's comments, which repeat the texts.
+    text = re.sub(r"<!--.*?-->\s*", "", svg.decode("utf-8"), flags=re.S)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
+    # The panels end before the last closing tag in front of the shared definitions.
     start, end = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
     defs = text[text.rindex("<defs>") : text.rindex("</svg>")]
-    used = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
+    used_ids = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
+    # The bounds of each cell, each followed by the panel in it.
     panels = re.split(r'<g id="cell_([\d._]+)">', text[start:end])[1:]
     elements: list[tuple[str, float]] = []
     for cell, panel in zip(panels[::2], panels[1::2], strict=True):
         x, y, width, height = cell.split("_")
         head = f'<svg aria-hidden="true" viewBox="{x} {y} {width} {height}">'
         content = f"{head}<g>{panel}{'' if elements else defs}</svg>"
-        elements.append((_restyled(content, used, prefix), float(width)))
+        elements.append((_restyled(content, used_ids, prefix), float(width)))
     return elements
 
 
-def _restyled(text: str, used: set[str], prefix: str) -> str:
+def _restyled(text: str, used_ids: set[str], prefix: str) -> str:
     """Return SVG with prefixed ids and the colours of the page; unused ids are removed."""
-    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", text)
+    text = re.sub(
+        r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used_ids else "", text
+    )
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
     colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}
     colours |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}

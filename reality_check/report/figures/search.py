@@ -76,8 +76,9 @@ def budget_figure(
     for index, (method, curve) in enumerate(curves.items()):
         colour = COLOURS[index % len(COLOURS)]
         line = _LINE_STYLES[index // len(COLOURS) % len(_LINE_STYLES)]
-        shown, low, high = curve.trials[: len(curve.low)], factor * curve.low, factor * curve.high
-        axes.fill_between(shown, low, high, color=colour, alpha=0.10, linewidth=0)
+        band_trials = curve.trials[: len(curve.low)]
+        low, high = factor * curve.low, factor * curve.high
+        axes.fill_between(band_trials, low, high, color=colour, alpha=0.10, linewidth=0)
         axes.plot(curve.trials, factor * curve.values, color=colour, linewidth=1.8, linestyle=line)
         label = shorten(method, 40)
         handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
@@ -97,8 +98,8 @@ def method_figure(
     """
     best, factor = winner(method), 100 if metric.percent else 1
     names = method.searched if best is not None else ()
-    shown = [*runs, *([best] if best is not None else [])]
-    folds = max((len(run.curves) for run in shown), default=0)
+    drawn_runs = [*runs, *([best] if best is not None else [])]
+    folds = max((len(run.curves) for run in drawn_runs), default=0)
     figure, grid = panel_grid(len(names) + folds, 4, _CELL_HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]
     for panels in (slices, curves):
@@ -109,7 +110,7 @@ def method_figure(
         title(axes, f"fold {fold}")
         label_x(axes, "epoch")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-        for run in shown:
+        for run in drawn_runs:
             _curve(axes, run, fold, run is best, factor)
     return figure
 

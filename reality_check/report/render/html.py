@@ -62,6 +62,7 @@ def sort_value(text: str) -> float | None:
 
 @lru_cache(maxsize=1)
 def _templates() -> Environment:
+    """Return the environment of the templates, with their filters, tests and functions."""
     environment = Environment(
         loader=FunctionLoader(_without_line_breaks), autoescape=True, undefined=StrictUndefined
     )

@@ -145,8 +145,11 @@ def _comparisons(summary: Summary) -> list[str]:
 
 
 def _pair_row(pair: Comparison) -> str:
+    """Return a comparison as a row of a table."""
     cells = (
-        *(pair.better, pair.other, points(pair.difference.mean)),
+        pair.better,
+        pair.other,
+        points(pair.difference.mean),
         range_text(pair.difference.low, pair.difference.high),
         p_text(pair.adjusted_p or 0.0).lstrip("p= "),
         NOTHING if pair.improvement is None else f"{pair.improvement.value:.2f}",
@@ -159,8 +162,8 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
     italics = " In italics: not trained." if summary.baselines else ""
     caption = escape(caption) + _MARKS_TEXT + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
-    extra = tables[0].columns[len(BUILT_IN) :] if tables else ()
-    columns = len(titles) + 2 + len(extra)
+    extra = tables[0].columns[len(BUILT_IN) :] if tables else ()  # the user's own columns
+    columns = len(titles) + 2 + len(extra)  # with the method and n
     head = ["Method", *map(escape, titles), "$n$", *map(escape, extra)]
     lines = [" & ".join(head) + r" \\"]
     for table in tables:
@@ -184,6 +187,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _caption(summary: Summary) -> str:
+    """Return the caption of the table of results."""
     results = summary.results
     count = counted(len(results.deviations), "deviation")
     protocol = f"Protocol {results.protocol}, {count} from "

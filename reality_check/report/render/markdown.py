@@ -32,6 +32,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
 
 
 def _block(block: Block) -> Iterator[str]:
+    """Yield the paragraphs of a block."""
     match block:
         case kinds.Verdict():
             for part in block.blocks:
@@ -40,7 +41,8 @@ def _block(block: Block) -> Iterator[str]:
             for table in block.tables:
                 yield from (f"**{_escape(table.category)}**", _comparison_table(table))
         case kinds.Folded():
-            yield from [f"### {_escape(block.title)}"] if block.headed else []
+            if block.headed:
+                yield f"### {_escape(block.title)}"
             for text in _blocks(block.blocks):  # headings within it are one level deeper
                 yield f"#{text}" if block.headed and text.startswith("###") else text
         case kinds.Box():

@@ -71,7 +71,7 @@ def _data() -> dict[str, Any]:
 
 
 def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | None]]:
-    """Yield what was used, with the keys of its entries, or ``None`` if it has no entry."""
+    """Yield what was used and the keys of its entries; ``None`` instead of keys if it has none."""
     config = results.config
     methods = config.get("methods") or []
     for method in results.methods:
@@ -97,7 +97,8 @@ def _method_citations(
     """Yield the citations of a method's loss and miner, and of classes in their arguments."""
     miner = settings.get("miner") or {}
     classes = [(str(settings["loss"]), "loss")]
-    classes += [(str(miner["class"]), "miner")] if "class" in miner else []
+    if "class" in miner:
+        classes.append((str(miner["class"]), "miner"))
     for part in (settings.get("arguments") or {}, miner):
         classes += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
     for cls, kind in classes:
@@ -123,6 +124,7 @@ def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str,
 
 
 def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
+    """Yield the citations of the protocol and of published results."""
     data = _data()
     for name, keys in data["protocols"].items():
         if results.reference == name or results.reference.startswith(f"{name}_"):
@@ -136,6 +138,7 @@ def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[
 
 
 def _software_citations(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the citations of packages and of the search's sampler."""
     data = _data()
     for package, keys in data["software"].items():
         yield f"software {package}", keys

@@ -69,6 +69,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
 
 
 def _experiment(summary: Summary) -> dict[str, Any]:
+    """Return the settings that identify the experiment."""
     results, config = summary.results, summary.results.config
     return {
         "name": results.name,
@@ -85,6 +86,7 @@ def _experiment(summary: Summary) -> dict[str, Any]:
 
 
 def _environment(summary: Summary) -> dict[str, Any]:
+    """Return the software and the machine of the run."""
     facts = dict(summary.results.facts)
     return {
         "versions": summary.results.versions,
@@ -113,6 +115,7 @@ def _title(results: ExperimentResults, metric: str) -> str:
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
+    """Return the settings, the search and the progress of a method."""
     settings = summary.results.settings_of(method.name)
     best = winner(method)
     return {
@@ -142,6 +145,7 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
 
 
 def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str, Any]:
+    """Return the numbers of a stage's trials by outcome."""
     progress = summary.progress(method, stage)
     return {
         "complete": progress.done,

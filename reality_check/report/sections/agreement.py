@@ -71,6 +71,7 @@ def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
     means = [tests[m].mean for m in methods]
     if len(methods) < 2 or not all(map(math.isfinite, means)):
         return
+    # There is a single pair of rankings: by validation and by test.
     agreement = rank_agreement([([validation[m] or 0.0 for m in methods], means)])
     if not math.isfinite(agreement.correlation):
         yield f"{category}: Winners' validation or test does not vary (n = {agreement.n} methods)."
@@ -105,6 +106,7 @@ def _curse(method: MethodResults) -> Curse | None:
 
 
 def _table(curses: list[Curse], metric: Metric) -> PlainTable:
+    """Return the table of winners and their retrainings."""
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
     rows = []
     for method, best, gap, retrained in curses:

@@ -68,8 +68,7 @@ def budgets(summary: Summary) -> list[Budget]:
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
         if method.searched and len(searches) == 1 and len(values) >= _MIN_TRIALS:
-            curve = expected_best(values)
-            shown.append(Budget(method.name, curve, _spread(method)))
+            shown.append(Budget(method.name, expected_best(values), _spread(method)))
     return shown
 
 
@@ -89,6 +88,7 @@ def budget_section(summary: Summary) -> Section | None:
 
 
 def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
+    """Return the table of budgets."""
     header = ("Method", "Trials", "Best", "Expected best of half", "Gain", "Spread")
     rows = tuple(
         (
@@ -112,6 +112,7 @@ def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
 
 
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
+    """Return the figure of expected best scores."""
     curves, metric = {}, summary.results.selected_by
     for budget in budgets:
         low, high = expected_best_band(_values(summary.records[budget.method]))

@@ -40,6 +40,7 @@ def classes_section(analysis: Analysis) -> Section | None:
 
 
 def _table(analysis: Analysis) -> PlainTable:
+    """Return the table of intervals."""
     intervals = ("Other classes", "Classes and training")
     header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
     rows = tuple(

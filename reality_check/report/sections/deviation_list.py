@@ -37,6 +37,7 @@ def deviations_section(summary: Summary) -> Section:
 
 
 def _opening(summary: Summary) -> str:
+    """Return sentences on the protocol as a whole; empty if there are none."""
     results = summary.results
     parts = []
     if any(word in results.protocol.lower() for word in _QUICK_WORDS):

@@ -36,6 +36,7 @@ def _table(summary: Summary) -> PlainTable:
         attempts[cost.method, cost.device] += cost.attempts
     order = [method.name for method in summary.results.methods]
     rows = []
+    # The baselines have no place in ``order``, and get the place after its end.
     for method, device in sorted(hours, key=lambda key: (*order, key[0]).index(key[0])):
         stages = hours[method, device]
         cells = [f"{stages[stage]:.2f}" if stage in stages else NOTHING for stage in STAGES]

@@ -102,12 +102,13 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> Esti
 
 def _most_digits(figures_of_methods: list[dict[str, tuple[float, ...]]], position: int) -> int:
     """Return the largest number of decimals of values (position 0) or spreads (1)."""
-    numbers = [
-        figure[position : position + 1]
+    decimals = (
+        len(str(figure[position]).partition(".")[2])
         for figures in figures_of_methods
         for figure in figures.values()
-    ]
-    return max((len(str(n).partition(".")[2]) for (n,) in filter(None, numbers)), default=0)
+        if position < len(figure)
+    )
+    return max(decimals, default=0)
 
 
 def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:

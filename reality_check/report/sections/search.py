@@ -72,6 +72,7 @@ def winner_table(summary: Summary) -> PlainTable:
 
 
 def _winner_row(method: MethodResults, metric: Metric) -> tuple[str, ...]:
+    """Return the row of a method's winner, or one that says why there is none."""
     geometry = "" if method.normalize_embeddings else " (embeddings not normalised)"
     best = winner(method)
     if best is None:
@@ -111,6 +112,7 @@ def parameters_section(summary: Summary) -> Section | None:
 
 
 def _shares(method: MethodResults) -> list[tuple[str, ...]]:
+    """Return a row for each parameter of a method; none without an importance."""
     importance = method.importance
     if importance is None:
         return []

@@ -65,7 +65,7 @@ def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
 
 
 def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
-    """Return a sentence on which method leads by number of trials; empty for one method.
+    """Return a sentence on which method leads with how many trials; none for a single method.
 
     Args:
         curves: the score at each number of trials, by method.
@@ -79,8 +79,8 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
             f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "
             f"{common[-1]}."
         ]
-    # The largest number of trials with which another method leads
-    last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
+    # The largest number of trials with which another method leads than with all trials.
+    last = max(n for n, leader in zip(common, leaders, strict=True) if leader != leaders[-1])
     return [
         f"With {last} trials or fewer, another method has the highest estimate than with "
         f"{common[-1]} ({leaders[-1]})."
@@ -103,6 +103,7 @@ def luck_section(analysis: Analysis) -> Section | None:
     for key, shares in scatter.items():
         if shares.search is not None or shares.training is not None:
             classes = analysis.uncertainties.get(key)
+            # Without the variance of training if it is known for no method.
             known = [shares.search, shares.training or None][: len(sources)]
             variances = [*known, None if classes is None else classes.deviation**2]
             rows.append((*key, *map(_deviation, variances)))

@@ -73,6 +73,7 @@ def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
     """Whether a method is better than a baseline, as :func:`untrained` says."""
     if len(baseline) == 1:
         return (estimate.mean if estimate.low is None else estimate.low) > baseline[0]
+    # Each untrained network counts as a search of its own.
     difference = estimate_difference(estimate, over_searches([[value] for value in baseline]))
     return (difference.mean if difference.low is None else difference.low) > 0
 

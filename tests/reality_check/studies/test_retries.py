@@ -10,7 +10,7 @@ import sqlalchemy
 from support.flaky import Flaky, gone
 
 from reality_check.studies import retries
-from reality_check.studies.retries import Retries, StorageLost, is_passing
+from reality_check.studies.retries import Retries, StorageLost, is_temporary
 
 
 @pytest.mark.usefixtures("quick")
@@ -53,7 +53,7 @@ def test_only_a_locked_sqlite_may_pass(tmp_path: Path) -> None:
     engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'no' / 'such.db'}")
     with pytest.raises(sqlalchemy.exc.OperationalError) as caught:
         engine.connect()
-    assert not is_passing(caught.value)
+    assert not is_temporary(caught.value)
     wrapped = optuna.exceptions.StorageInternalError("commit")
     wrapped.__cause__ = gone()
-    assert is_passing(wrapped)
+    assert is_temporary(wrapped)

@@ -27,11 +27,11 @@ from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.recorded_experiment import read_experiment, storage_url
 from reality_check.studies.storage import (
+    absolute_url,
     open_storage,
     same_database,
     sole_worker,
     storage_file,
-    whole_url,
 )
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
@@ -89,7 +89,7 @@ def test_a_path_from_the_current_folder_is_made_whole(
     given_url: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert whole_url(given_url) == whole.format(tmp_path)
+    assert absolute_url(given_url) == whole.format(tmp_path)
     assert same_database(given_url, whole.format(tmp_path))
 
 

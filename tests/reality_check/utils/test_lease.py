@@ -10,7 +10,7 @@ from support.studies import is_complete, open_study
 
 from reality_check.studies import storage as storages
 from reality_check.studies.patient_storage import PatientStorage
-from reality_check.studies.retries import is_passing
+from reality_check.studies.retries import is_temporary
 from reality_check.studies.storage import open_storage
 from reality_check.studies.trial import TrialResult
 from reality_check.utils.lease import HeartbeatMonitor, Lease, LeaseLost
@@ -116,4 +116,4 @@ def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
         # When it comes back it is told, and asks again.
         with pytest.raises(sqlalchemy.exc.DBAPIError) as caught:
             paused.execute(lock)
-        assert is_passing(caught.value)
+        assert is_temporary(caught.value)
