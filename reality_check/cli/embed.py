@@ -135,6 +135,7 @@ def _expand_dataset(data: str) -> dict[str, Any]:
 
 
 def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
+    """Return what to embed with; ``changes`` are keys of the model from the overrides."""
     from reality_check.config.messages import validate
     from reality_check.config.model import Model
     from reality_check.launch.embedding import Embedding
@@ -155,7 +156,7 @@ def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embeddin
 
 
 def _crop_size(model: Model, data: Any) -> int | None:
-    """Return the side of the crops; ``None`` stands for the size of the images."""
+    """Return the side of the crops; ``None`` if the images are not to be cropped."""
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
@@ -165,7 +166,7 @@ def _crop_size(model: Model, data: Any) -> int | None:
 
 
 def _is_own(trunk: str) -> bool:
-    """Whether a trunk is this package's or the user's, not a library's."""
+    """Return whether a trunk is this package's or the user's, not a library's."""
     from reality_check.models.own_trunks import OwnTrunk
     from reality_check.models.trunk_names import find_source
 

@@ -42,7 +42,7 @@ class ProgressLines:
 
     def __call__(self, recorded: RecordedExperiment) -> None:
         """Poll the experiment, at most every few seconds."""
-        if self._watch is None:
+        if self._watch is None:  # the first call; a finished stage has no trial index
             self._recorded, self._watch = recorded, Watch(recorded)
             earlier = sum(finished.trial_index is not None for finished in self._watch.news())
             if earlier:
@@ -75,6 +75,7 @@ class ProgressLines:
                 self._report(worker_line(state).strip())
 
     def _report(self, message: str | Finished) -> None:
+        """Print a message, or what is finished, with the time."""
         self._printed = time.monotonic()
         if isinstance(message, Finished):
             self._print(stamped(message), message.plain())

@@ -63,7 +63,7 @@ def _running_tasks(state: dict[str, Any]) -> Table:
 
 
 def _task(entry: dict[str, Any]) -> str:
-    """Return in words what a worker is doing."""
+    """Return in words what a running worker is doing."""
     if entry["stage"] is None:
         return entry["doing"] or "starting"
     name = trial_name(entry["stage"], entry)
@@ -71,6 +71,7 @@ def _task(entry: dict[str, Any]) -> str:
 
 
 def _progress(entry: dict[str, Any]) -> str:
+    """Return the fold and epoch of a running worker, or that it is gone."""
     if entry["alive"] is False:
         return "its worker is gone; will be retried"
     if entry["fold"] is None:

@@ -55,7 +55,11 @@ _ALTERNATIVES: dict[tuple[str, str], list[Schema]] = {
 
 
 def json_schema(beside: Path | None = None) -> Schema:
-    """Return the schema as plain data, in draft 7, which all editors support."""
+    """Return the schema as plain data, in draft 7, which all editors support.
+
+    Args:
+        beside: the folder of the YAML, whose own files are suggested as names, too.
+    """
     top = Experiment.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top

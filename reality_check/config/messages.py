@@ -40,7 +40,10 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
 
 
 def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
-    """Return the message about a mistake, with several lines if a check found several mistakes."""
+    """Return the message about a mistake, an entry of pydantic's ``ValidationError.errors()``.
+
+    The message has several lines if one check found several mistakes.
+    """
     location = _without_tags(mistake["loc"])
     name = _dotted(location, data)
     kind, value = mistake["type"], mistake.get("input")

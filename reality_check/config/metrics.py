@@ -209,11 +209,11 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
 
 def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | None:
     """Return a metric on corrupted images or on images of the trainval classes, if there is one."""
-    groups = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
-    if metric is None or metric.images != "test" or metric.function not in groups:
+    functions = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
+    if metric is None or metric.images != "test" or metric.function not in functions:
         return None
-    where = " on trainval" if images == "trainval" else f" ({images.replace('_', ' ')})"
-    title = f"{metric.title}{where}"
+    suffix = " on trainval" if images == "trainval" else f" ({images.replace('_', ' ')})"
+    title = f"{metric.title}{suffix}"
     return replace(
         metric, name=name, title=title, selects=False, images=images, on_test_images=metric.name
     )

@@ -222,10 +222,10 @@ class Model(Strict):
             return self
         assert self.embedder is not None
         default = Embedder()
-        params = {name: getattr(default, name.rpartition(".")[2]) for name in searched} | {
-            name: value for name, value in params.items() if name in searched
+        values = {
+            name: params.get(name, getattr(default, name.rpartition(".")[2])) for name in searched
         }
-        plain = fill_in(dict(self.embedder), EMBEDDER, params)
+        plain = fill_in(dict(self.embedder), EMBEDDER, values)
         return self.model_copy(update={"embedder": Embedder.model_validate(plain)})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:

@@ -43,9 +43,9 @@ def find_experiment(path: str | Path) -> Path:
     if file.is_file():
         return file.resolve()
     named = config_files("experiments")
-    papers = paper_files()
-    if str(path) in named or str(path) in papers:
-        return (named | papers)[str(path)]
+    known = named | paper_files()
+    if str(path) in known:
+        return known[str(path)]
     if file.is_dir():
         raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
     if file.suffix in (".yaml", ".yml"):
@@ -57,7 +57,7 @@ def find_experiment(path: str | Path) -> Path:
     raise UsageError(
         f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
         f"with the package: {_short_list(named, 'experiments')}; those of the papers: "
-        f"reality-check show papers.{nearest(str(path), [*named, *papers])}"
+        f"reality-check show papers.{nearest(str(path), known)}"
     )
 
 
@@ -113,6 +113,7 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
         raise UsageError(
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
+    # ``every`` reports the mistakes of all entries together.
     lists = every(partial(_expand_entry, entry, beside) for entry in methods)
     return list(itertools.chain.from_iterable(lists))
 
@@ -137,7 +138,9 @@ def expand(
     """Turn a name, a path or a mapping with ``base`` into a plain mapping.
 
     Args:
+        key: the key of the experiment that the value belongs to.
         group: the folder in ``configs/`` that its names are in.
+        beside: the folder of the YAML, whose own files are found by name, too.
         trail: the files whose ``base`` led here.
 
     Raises:
@@ -208,6 +211,7 @@ def _find_named(
 ) -> Path:
     """Return the YAML file of a name or path."""
     if name.endswith((".yaml", ".yml")):
+        # A path in a base may be relative to that base.
         file = find_path(name, *(path.parent for path in trail[-1:]), beside)
         if not file.is_file():
             raise UsageError(f"{key}: there is no file {name!r}.")

@@ -187,10 +187,11 @@ class Protocol(Strict):
     def _check_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for name in value:
             check_name(name)
-            listed = metric_of(name).pairs
-            if listed and listed not in info.data.get("pairs", [listed]):
+            list_name = metric_of(name).pairs
+            # If ``pairs`` is invalid, info.data lacks it, and only that mistake is reported.
+            if list_name and list_name not in info.data.get("pairs", [list_name]):
                 raise ValueError(
-                    f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
+                    f"{name!r} needs a list; write pairs: {{{list_name}: {{file: PATH}}}}"
                 )
         repeated = duplicates(value)
         if repeated:

@@ -180,7 +180,7 @@ def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     return {key: search[key] for key in search if key not in others} | {"kind": kind}
 
 
-def kept_below(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+def kept_keys(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a search keeps if a YAML or an override changes some of its keys.
 
     If another kind is named, only its keys are kept; if there are fewer trials than start-up

@@ -255,7 +255,7 @@ class GpuSettings(Strict):
     """Whether torch.compile compiles the network."""
 
     def described(self) -> str:
-        """Return the names of the enabled settings in reports."""
+        """Return the enabled settings in words; ``"plain"`` if there are none."""
         names = {
             "CUDA graph": self.cuda_graph,
             "channels_last": self.channels_last,

@@ -56,7 +56,7 @@ DataPath = Annotated[str, RESULT_NEUTRAL]
 Download = Annotated[
     bool, RESULT_NEUTRAL, Field(description="Whether to fetch what is missing into `path`.")
 ]
-Whole = Annotated[
+CheckCounts = Annotated[
     bool, Field(description="Whether the data set must be complete: all its classes and images.")
 ]
 DataName = Annotated[Name, Field(description="Name of the data set in reports.")]

@@ -83,11 +83,13 @@ class Strict(BaseModel):
 
 
 def _as_meant(value: Any, field: FieldInfo | None) -> Any:
-    """Return unquoted words, and booleans if the key takes a number, as text."""
+    """Return a value, as text if it is an unquoted word, or a bool whose key takes a number."""
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
-    is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
+    is_numeric = bool not in kinds and any(
+        kind in kinds for kind in (int, float, 1)
+    )  # or Literal[1, ...]
     return str(value) if is_numeric or isinstance(value, Unquoted) else value
 
 
@@ -281,6 +283,7 @@ def dump_value(value: Any) -> Any:
 
 
 def _dumped(value: Searched) -> dict[str, Any]:
+    """Return a range or choices as plain data; the ends of a range of integers as ints."""
     plain = value.model_dump(by_alias=True, exclude_defaults=True)
     return plain | (dict(zip(_KEYS, ends_of(value), strict=False)) if "low" in plain else {})
 

@@ -121,8 +121,10 @@ def class_splits(
             f"which need at least {required} and 2: each validates on 2; write fewer folds or "
             "other split.test_classes, or give more classes."
         )
-    ranks = _RULES[rule](len(trainval), folds)
-    parts = [_make_fold(trainval, [trainval[rank] for rank in validated]) for validated in ranks]
+    parts = (
+        _make_fold(trainval, [trainval[rank] for rank in ranks])
+        for ranks in _RULES[rule](len(trainval), folds)
+    )
     return ClassSplits(trainval, test, tuple(parts))
 
 
@@ -166,6 +168,7 @@ def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
 def _find_labels(
     names: Sequence[str], labels: Mapping[str, int], dataset: str, key: str
 ) -> tuple[int, ...]:
+    """Return the labels of class names; raise UsageError if a name does not exist."""
     unknown = next((name for name in names if name not in labels), None)
     if unknown is not None:
         raise UsageError(
@@ -178,7 +181,7 @@ def _find_labels(
 def _split_by_names(
     trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
-    """Return the split of the rule ``"own"``, with the validation classes of each fold."""
+    """Return the split of the rule ``"own"``, given the validation classes of each fold."""
     for number, classes in enumerate(validation):
         tested = set(classes) & set(test)
         if tested:

@@ -57,7 +57,7 @@ def score_baselines(
         images = build_pipeline(test, model, training.augmentation, device)
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
-    forwards: dict[str, Forward] = {}
+    forwards: dict[str, Forward] = {}  # by the name of the baseline
     raw = raw_input(shape)
     if trainval is not None and raw is not None:
         trainval_images = build_pipeline(trainval, model, training.augmentation, device)
@@ -73,7 +73,7 @@ def score_baselines(
     networks = [network] * len(forwards)
     for corruption, names in by_corruption(extra_metrics).items():
         corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
-        added_names = [name for name in names if name not in METRICS]
+        added_names = [name for name in names if name not in METRICS]  # those are always included
         for metrics, embeddings in zip(scores.values(), corrupted, strict=True):
             corrupted_metrics = evaluate(embeddings, test.labels, True, added_names, test.queries)
             metrics.update(renamed(corrupted_metrics, f"{corruption}_", names))

@@ -315,7 +315,8 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     generator = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    # The start and the size of the class at each position of the order.
+    # Anchor and partner are positions in this order, of pairs of one class; other and stranger are
+    # those of pairs of two. First, the start and the size of the class at each position.
     class_start, class_size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
     anchor = generator.choice(np.flatnonzero(class_size > 1), PAIRS)
     step = generator.integers(1, class_size[anchor])

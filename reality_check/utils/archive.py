@@ -149,6 +149,7 @@ def _tampered(path: Path, name: str) -> UsageError:
 
 
 def _entry(content: bytes) -> dict[str, Any]:
+    """Return what :data:`CONTENTS` says about a file."""
     return {"sha256": _digest(content), "bytes": len(content)}
 
 

@@ -30,6 +30,7 @@ def split_password(url: str) -> tuple[str, str | None]:
     in_query = _IN_QUERY.search(url)
     if in_query is not None:
         password = in_query[2] if password is None else password
+        # The separator before the password stays if another parameter follows.
         url = _IN_QUERY.sub(lambda match: match[1] if match[3] else "", url)
     return url, None if password is None else unquote(password)
 

@@ -99,8 +99,8 @@ def _weights(
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    # The arrays are small, so float64 costs little. The bilinear weight is `bound - distance`, or 0
-    # if that is negative, so a bound of -inf hides a tap.
+    # Until here, the arrays are small, so float64 costs little. The bilinear weight is
+    # `bound - distance`, or 0 if that is negative, so a bound of -inf hides a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
     packed = np.concatenate(parts, axis=1, dtype=np.float32)
     on_device = torch.from_numpy(packed).to(device, non_blocking=True)

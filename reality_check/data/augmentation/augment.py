@@ -93,10 +93,12 @@ class Augmentation:
 
     @property
     def _turns(self) -> bool:
+        """Whether the motion includes rotation or shear."""
         return bool(self._options.rotation or self._options.shear)
 
     @property
     def _moves(self) -> bool:
+        """Whether there is a motion."""
         return bool(self._turns or self._options.translation or self._options.scale != (1.0, 1.0))
 
     def evaluation_transform(self) -> Normalize:
@@ -185,6 +187,7 @@ class Augmentation:
         return inverse_maps(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
 
     def _factors(self, numbers: np.ndarray) -> np.ndarray:
+        """Return each image's ``factors`` of :func:`_color.jitter`."""
         low = np.maximum(_color.NEUTRAL - self._jitter, _LEAST_FACTORS)
         high = _color.NEUTRAL + self._jitter
         return low + (high - low) * numbers[:, _FACTORS]

@@ -66,7 +66,7 @@ class Preprocessing:
         """
         factor, shift = _constants(self, images.device)
         images = images.flip(1) if self.bgr and images.shape[1] == 3 else images
-        if factor.numel() > images.shape[1]:
+        if factor.numel() > images.shape[1]:  # a grey image becomes three channels
             return images.mul(factor).add_(shift)
         return images.mul_(factor).add_(shift)
 

@@ -183,6 +183,7 @@ def _check_none_empty(files: ImageFiles, labels: np.ndarray) -> None:
 
 
 def _entry_name(files: ImageFiles, stamps: np.ndarray, options: Mapping[str, object]) -> str:
+    """Return a folder name that changes if a file's stamp or an option does."""
     digest = hashlib.sha256(json.dumps([_FORMAT, str(files.root.resolve()), options]).encode())
     digest.update("\0".join(files.paths).encode("utf-8", "surrogateescape"))
     digest.update(stamps.tobytes())

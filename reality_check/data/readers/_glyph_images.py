@@ -59,16 +59,16 @@ def _stack(inks: list[np.ndarray]) -> np.ndarray:
 
 def _change_weight(drawings: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Thin (-1) or thicken (1, 2) strokes, unless a drawing would lose most of its ink."""
-    thicker = drawings.copy()
+    changed = drawings.copy()
     for times in (1, 2):
         rows = np.flatnonzero(weights >= times)
-        thicker[rows] = _dilate(thicker[rows])
+        changed[rows] = _dilate(changed[rows])
     rows = np.flatnonzero(weights < 0)
     thinner = 255 - _dilate(255 - drawings[rows])
     ink = drawings[rows].sum(axis=(1, 2), dtype=np.int64)
     has_enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
-    thicker[rows[has_enough]] = thinner[has_enough]
-    return thicker
+    changed[rows[has_enough]] = thinner[has_enough]
+    return changed
 
 
 def _dilate(pages: np.ndarray) -> np.ndarray:
@@ -119,7 +119,10 @@ def _draw_symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.n
 
 
 def _splines(axis: np.ndarray) -> np.ndarray:
-    """Return cubic B-splines of knots spread evenly over -1..1 at the points: (points, _KNOTS)."""
+    """Return the value of each knot's cubic B-spline at each point: (points, _KNOTS).
+
+    The knots are spread evenly over -1..1.
+    """
     knots = np.linspace(-1, 1, _KNOTS)
     distance = np.abs(axis[:, None] - knots) * (_KNOTS - 1) / 2
     near = 2 / 3 - distance**2 + distance**3 / 2
@@ -148,6 +151,7 @@ def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.nda
 
 
 def _average(points: np.ndarray, factor: int) -> np.ndarray:
+    """Average squares of ``factor`` x ``factor`` points."""
     count, side = points.shape[0], points.shape[1] // factor
     return points.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
 

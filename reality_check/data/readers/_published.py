@@ -199,8 +199,8 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
 
 
 def _looks_like(file: Path, published: PublishedDataset) -> bool:
-    """Return whether the content of an archive, not only its name, looks like the data set's."""
-    if not zipfile.is_zipfile(file):
+    """Return whether an archive contains files of the data set; its name may be a common one."""
+    if not zipfile.is_zipfile(file):  # a tar file would have to be read as a whole
         return True
     layouts = published.layouts
     expected = tuple(path for layout in layouts for paths in layout for path in paths.split("|"))
@@ -212,18 +212,18 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
 
 
 def _describe_missing(folder: Path, published: PublishedDataset) -> str:
-    """Return a sentence on what is missing in the most complete of the possible roots."""
+    """Return a sentence on what the most complete of the possible root folders lacks."""
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
     incomplete = [
-        (len(missing) - len(layout), candidate, missing)
+        (len(layout) - len(missing), candidate, missing)
         for candidate in (folder, *_folders_in(folder))
         for layout in published.layouts
         if len(missing := _missing_paths(candidate, layout)) < len(layout)
     ]
     if not incomplete:
         return f"The folder {str(folder)!r} does not hold {published.title}."
-    _, root, missing = min(incomplete, key=lambda entry: entry[0])  # the most complete one
+    _, root, missing = max(incomplete, key=lambda entry: entry[0])  # the most complete one
     return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: From the name of an array of integers or texts, one per row, to the value or values that select
-#: rows.
+#: From the name of an array, with an integer or text for each row, to the value or values of the
+#: rows that are selected.
 Marks = Mapping[str, int | Sequence[int]]
 
 

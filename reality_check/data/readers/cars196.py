@@ -117,7 +117,7 @@ def _load_mat(file: Path, variable: str) -> Any:
 
 
 def _read_annotations(file: Path, path_field: str) -> tuple[list[str], list[int]]:
-    """Return the paths and the classes of the annotations."""
+    """Return the path and the class number of each annotated image."""
     table = _load_mat(file, "annotations")
     missing = [name for name in (path_field, "class") if name not in (table.dtype.names or ())]
     if missing:

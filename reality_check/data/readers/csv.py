@@ -126,7 +126,7 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
 def _official_test(
     file: Path, lines: list[_Line], label_of: dict[str, int]
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """Return the test classes, and a mask of the queries; each is None if there are none."""
+    """Return the test classes and a mask of the queries, each None if the file has none."""
     _, labels, splits = np.array(lines).T
     tested = ~np.isin(splits, ("", "train"))
     if not tested.any():
@@ -146,6 +146,7 @@ def _official_test(
 
 
 def _check_gallery(file: Path, lines: list[_Line]) -> None:
+    """Raise UsageError unless there are queries, and all their classes are in the gallery."""
     queried, gallery = (
         {line.label for line in lines if line.split == split} for split in ("query", "gallery")
     )

@@ -163,6 +163,7 @@ def build_sample_set(
 
 
 def _class_names(values: np.ndarray, names: Any, subject: str) -> tuple[str, ...]:
+    """Return the names of the distinct labels ``values``, which are texts or indices of names."""
     if names is None or values.dtype.kind in "US":
         return tuple(str(value) for value in values)
     if int(values.min()) < 0 or int(values.max()) >= len(names):
@@ -188,6 +189,7 @@ def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], subj
 
 
 def _find_optional(columns: Columns, chosen: str | None, known: str, subject: str) -> Any:
+    """Return the array of the chosen name, or, if that is None, of the known name if it exists."""
     return columns.get(known) if chosen is None else _find_array(columns, chosen, (), subject)
 
 
@@ -239,7 +241,7 @@ def _read_npz(path: Path) -> Columns:
 
 
 def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
-    """Convert arrays without dimensions to texts."""
+    """Return the arrays by name, those without dimensions converted to texts."""
     return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
