@@ -16,6 +16,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose error messages are one line that says what to write instead."""
 
     def error(self, message: str) -> NoReturn:
+        """Print an error of argparse on one line, and exit."""
         match = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if match:
             option, word, choices = match[1], match[2], match[3].replace("'", "").split(", ")

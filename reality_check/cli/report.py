@@ -68,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report_folders(options: argparse.Namespace) -> int:
+    """Write one report on several folders, or on packs, into the folder ``--out``."""
     from reality_check.api import report_folders
     from reality_check.cli.run_summary import print_summary
 

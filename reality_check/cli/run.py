@@ -192,6 +192,7 @@ def _run_with_progress(
 
 
 def _interruption_message(options: argparse.Namespace) -> str:
+    """Return what is printed after Ctrl-C."""
     if options.launcher == "slurm":
         return (
             "\nThe SLURM jobs keep running; squeue --me lists them, scancel ends them. To watch "

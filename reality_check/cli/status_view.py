@@ -53,6 +53,7 @@ def show(state: dict[str, Any]) -> Group:
 
 
 def _running_tasks(state: dict[str, Any]) -> Table:
+    """Return a table with a row for each worker."""
     table = name_table("running", "how far", "for", "process", "log")
     for entry in state["running"]:
         log = entry["log"] and Path(entry["log"]).name
@@ -113,6 +114,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
 
 
 def _last_line(state: dict[str, Any]) -> str:
+    """Return a line with the time left and the workers, or the report of a complete run."""
     if state["state"] == "complete":
         return f"Complete. Report: {Path(state['folder']) / 'report.html'}"
     left = state["seconds_left"]

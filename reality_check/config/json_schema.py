@@ -173,7 +173,7 @@ def _ref(name: str) -> Schema:
 def _draft_7(value: Any) -> Any:
     """Translate draft 2020-12 of JSON Schema to draft 7."""
     if isinstance(value, list):
-        return [_draft_7(item) for item in value]
+        return list(map(_draft_7, value))
     if not isinstance(value, dict):
         return value
     value.pop("discriminator", None)

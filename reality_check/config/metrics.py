@@ -220,6 +220,7 @@ def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | 
 
 
 def _own_metric(name: str, description: Description) -> Metric:
+    """Return the metric that a user or a plugin defines under this name."""
     unit = f" ({description.unit})" if description.unit else ""
     return Metric(
         name,
@@ -244,7 +245,7 @@ def metric_of(name: str, described: Mapping[str, Description] | None = None) -> 
 
 def names_on(images: str, names: Iterable[str]) -> list[str]:
     """Return the metrics that are measured on ``images``, by their names on test images."""
-    metrics = (metric_of(name) for name in names)
+    metrics = map(metric_of, names)
     return [metric.on_test_images or metric.name for metric in metrics if metric.images == images]
 
 

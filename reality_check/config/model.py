@@ -179,6 +179,7 @@ class Model(Strict):
 
     @model_validator(mode="after")
     def _resolve_head(self) -> Self:
+        """Fill in the parts of a model without a head, or refuse parts beside a head."""
         if self.bn_relu_modules and self.head not in _WITH_NECK:
             raise ValueError(
                 "bn_relu_modules go before the BatchNorm neck of a head; write head: "

@@ -65,6 +65,7 @@ class Split(Strict):
     @model_validator(mode="before")
     @classmethod
     def _read_file(cls, value: Any) -> Any:
+        """Read a split that is given by path; ``validation`` implies its rule and folds."""
         if isinstance(value, str):
             try:
                 value = read_yaml(Path(value))

@@ -15,7 +15,7 @@ def _parse_figure(value: Any) -> Any:
     numbers = value if isinstance(value, list | tuple) else [value]
     if not 1 <= len(numbers) <= 2 or not all(map(is_number, numbers)):
         raise ValueError(f"a published figure is a number or [value, spread], got {value!r}")
-    return tuple(float(number) for number in numbers)
+    return tuple(map(float, numbers))
 
 
 #: Value and, if it was published, spread; in percent if the metric is a fraction.

@@ -206,6 +206,7 @@ def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _with_kind(search: Any) -> Any:
+    """Return a search with its kind, by default ``one``; refuse a key of another kind."""
     if not isinstance(search, Mapping):
         return search
     search = {"kind": "one", **_from_earlier_versions(search)}

@@ -273,7 +273,7 @@ def ends_of(value: Any) -> list[Any]:
     """Return all choices, both ends of a range, or the number itself."""
     if isinstance(value, Range):
         ends = [value.low, value.high]
-        return [int(end) for end in ends] if value.integer else ends
+        return list(map(int, ends)) if value.integer else ends
     return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
 
 

@@ -70,6 +70,7 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
 
 
 def _find_reader(name: str) -> Any:
+    """Return the module of a reader; raise UsageError if there is none of that name."""
     known = [m.name for m in pkgutil.iter_modules(readers.__path__) if m.name[0] != "_"]
     if name not in known:
         raise UsageError(

@@ -184,6 +184,7 @@ class _Decks:
 
 
 def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> None:
+    """Raise UsageError unless batches of this size can be drawn from the classes."""
     if samples_per_class < 1 or batch_size < 1:
         raise UsageError(
             f"batch_size={batch_size} and samples_per_class={samples_per_class}, "

@@ -59,7 +59,7 @@ def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
         raise UsageError(f"{subject} cannot be read after {len(pairs)} pairs: {error}.") from None
     first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     indices_by_kind = np.flatnonzero(flags), np.flatnonzero(flags == 0)
-    sizes = [len(indices) for indices in indices_by_kind]
+    sizes = list(map(len, indices_by_kind))
     if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
             f"{subject} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "

@@ -102,6 +102,6 @@ def projection(images: Pipeline, size: int) -> Forward:
     The components are fitted to at most 4,096 of the images, evenly spread over them.
     """
     rows = evenly_spread(len(images), MOST_FITTED)
-    vectors = torch.cat([as_vectors(batch) for batch in images.evaluation_batches(rows)])
+    vectors = torch.cat(list(map(as_vectors, images.evaluation_batches(rows))))
     mean, components = principal_components(vectors, min(size, *vectors.shape))
     return lambda batch: (as_vectors(batch) - mean) @ components.T

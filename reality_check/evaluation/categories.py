@@ -156,7 +156,7 @@ def embed_corrupted(
     for batch in images.corrupted_batches(corruption):
         for part, forward, network in zip(parts, forwards, networks, strict=True):
             part.append(embed(forward, network, [batch]))
-    return [torch.cat(part) for part in parts]
+    return list(map(torch.cat, parts))
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:

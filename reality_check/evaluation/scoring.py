@@ -116,7 +116,7 @@ def evaluate_both_geometries(
     """
     raw = embeddings if raw is None else raw
     own_vectors, other_vectors = (embeddings, raw) if normalize else (raw, embeddings)
-    metrics = [metric_of(name) for name in extra_metrics]
+    metrics = list(map(metric_of, extra_metrics))
     raw_names = [metric.name for metric in metrics if metric.function == "raw_scatter"]
     own_names = [metric.name for metric in metrics if metric.function != "raw_scatter"]
     shared_names = [metric.name for metric in metrics if metric.both_geometries]
@@ -266,6 +266,7 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Return three metrics of raw embeddings by name, even if ``sample.normalize``."""
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
     return {
         "separability_raw": ratio,

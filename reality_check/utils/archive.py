@@ -110,6 +110,7 @@ def _read_contents(
 
 
 def _check_size(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise UsageError if the members are too many, or too large in total."""
     size = sum(info.file_size for info in members)
     if size > MOST_BYTES or len(members) > _MOST_FILES:
         raise UsageError(
@@ -129,7 +130,7 @@ def _read_files(
             f"{path} holds other files than it lists ({unexpected[0]!r}); fetch or write it again."
         )
     for name in listed:
-        if not all(_PART.fullmatch(part) for part in name.split("/")):
+        if not all(map(_PART.fullmatch, name.split("/"))):
             raise UsageError(f"{path} holds a file with the path {name!r}; it is not read.")
     files = {name: archive.read(name) for name in listed}
     for name, content in files.items():

@@ -66,7 +66,7 @@ def compose(
         offset = (inverse @ moved[:, :, None])[:, :, 0] + centre
         linear = inverse * step[:, None, :]
     parts = (linear * to_stored[:, :, None], (offset * to_stored)[:, :, None])
-    count = max(len(part) for part in parts)
+    count = max(map(len, parts))
     return np.concatenate([np.broadcast_to(p, (count, *p.shape[1:])) for p in parts], axis=2)
 
 

@@ -47,7 +47,7 @@ class Preprocessing:
                     f"{name}={values} has {len(values)} values; give one, or one for each of the "
                     "3 channels."
                 )
-            if not all(math.isfinite(value) for value in values):
+            if not all(map(math.isfinite, values)):
                 raise UsageError(f"{name}={values}, but every value must be finite.")
         if min(self.std) <= 0:
             raise UsageError(f"std={self.std}, but every value must be greater than 0.")

@@ -41,7 +41,7 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) 
             )
         keep &= np.isin(array, np.atleast_1d(np.asarray(chosen)))
         if not keep.any():
-            values = ", ".join(str(value) for value in np.unique(array)[:8])
+            values = ", ".join(map(str, np.unique(array)[:8]))
             raise UsageError(
                 f"No row of {file!r} has {key} = {chosen}; the values of {key!r} include {values}."
             )

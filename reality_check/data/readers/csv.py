@@ -68,6 +68,7 @@ def list_csv(path: str | Path) -> ImageFiles:
 
 
 def _read(file: Path) -> list[_Line]:
+    """Read all lines of a CSV file; raise UsageError if it names no image."""
     if not file.is_file():
         raise UsageError(f"There is no file {str(file)!r}; write the path of a CSV file.")
     try:

@@ -154,7 +154,7 @@ def build_sample_set(
     }
     if test_classes is not None:
         test_labels = np.searchsorted(values, np.intersect1d(values, test_classes))
-        options["test_classes"] = tuple(int(label) for label in test_labels)
+        options["test_classes"] = tuple(test_labels.tolist())
     if samples.dtype == np.uint8 and samples.ndim == 3:
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
@@ -165,7 +165,7 @@ def build_sample_set(
 def _class_names(values: np.ndarray, names: Any, subject: str) -> tuple[str, ...]:
     """Return the names of the distinct labels ``values``, which are texts or indices of names."""
     if names is None or values.dtype.kind in "US":
-        return tuple(str(value) for value in values)
+        return tuple(map(str, values))
     if int(values.min()) < 0 or int(values.max()) >= len(names):
         raise UsageError(
             f"{subject} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
@@ -222,6 +222,7 @@ def _open(path: Path, y: str | None) -> Columns:
 
 
 def _read_npy(path: Path, y: str | None) -> Columns:
+    """Return the samples of a ``.npy`` file and the labels of the file ``y``."""
     if y is None:
         raise UsageError(
             f"{str(path)!r} holds samples without labels; name the file of the labels (y: "
@@ -246,6 +247,7 @@ def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
 
 
 def _read_safetensors(path: Path) -> Columns:
+    """Return the arrays of a file, with the names and the origin in its metadata."""
     library = _import("safetensors", path)
     with library.safe_open(str(path), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
@@ -261,6 +263,7 @@ def _read_parquet(path: Path) -> Columns:
 
 
 def _read_huggingface(path: Path) -> Columns:
+    """Return the columns of a folder that ``save_to_disk`` of Hugging Face's datasets wrote."""
     library = _import("datasets", path)
     try:
         data = library.load_from_disk(str(path))
@@ -309,6 +312,7 @@ _FORMATS: dict[str, Callable[[Path], Columns]] = {
 
 
 def _import(module: str, path: Path) -> Any:
+    """Return a module; raise UsageError if its package is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:
