@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.config.messages import validate
     from reality_check.config.overrides import parse_override, set_value
     from reality_check.data import ImageSet, load_dataset
-    from reality_check.data.source_images import described
+    from reality_check.data.source_images import dataset_json
     from reality_check.launch.embedding import embed_to_folder
     from reality_check.utils.processes import keep_freed_memory
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(data, ImageSet) and embedding.crop_size is None:
         embedding = replace(embedding, crop_size=_crop_size(embedding.model, data))
     keep_freed_memory(all_of_it=True)
-    samples, width = embed_to_folder(data, embedding, out, print, described(config))
+    samples, width = embed_to_folder(data, embedding, out, print, dataset_json(config))
     print(f"{out}: {samples:,} x {width:,} {embedding.dtype}")
     print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
     return DONE

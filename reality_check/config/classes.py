@@ -302,5 +302,5 @@ def source_fingerprint(name: str, kind: str) -> str | None:
     if not module:
         plugin = find_plugin(kind, name)
         return None if plugin is None else fingerprint(plugin.entry.module)
-    find_class(name, kind)
+    find_class(name, kind)  # imports the module
     return fingerprint(module)

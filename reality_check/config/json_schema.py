@@ -95,7 +95,7 @@ def json_schema(beside: Path | None = None) -> Schema:
 
 
 def _adapt(definition: Schema, model: type[Strict]) -> None:
-    """Add descriptions of the keys, and require none that a base may give."""
+    """Add the descriptions of the keys, and require no key that a base may give."""
     name, descriptions = model.__name__, _attribute_docstrings(model)
     if name not in _COMPLETE:
         definition.pop("required", None)
@@ -135,12 +135,12 @@ def _mapping_schemas(value: Schema) -> list[Schema]:
     """Return the schemas of the mappings that a key accepts: one, or one per tag."""
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
-    # Pydantic 2.7 wraps a reference that has a neighbour.
+    # Pydantic 2.7 wraps a reference in a list, ``allOf``, if there are other keywords beside it.
     return value.pop("oneOf", None) or value.pop("allOf", [])
 
 
 def _name_schemas(files: Iterable[str], key: str) -> list[Schema]:
-    """Return schemas of the known names, which editors suggest, and of any path."""
+    """Return a schema of the known names, which editors suggest, and one of any path."""
     return [{"enum": sorted({*files, *plugins(key)})}, _STRING]
 
 

@@ -281,6 +281,7 @@ def check_name(name: str) -> None:
         )
     known = find_metric(name)
     if known is not None:
+        # This raises UsageError if several packages have a metric of that name.
         find_plugin("metric", name, [] if known.is_own else [("reality_check", name)])
         return
     listed = ", ".join(known for known in _BY_NAME if known not in METRICS)

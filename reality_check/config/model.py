@@ -153,7 +153,7 @@ class Model(Strict):
     """The last linear layer."""
     neck: Literal["none", "batch_norm", "heated_up_softmax"] = "none"
     """A BatchNorm without scale and shift behind the embedder: batch_norm with torch's eps and
-    momentum, or heated_up_softmax with those of that paper."""
+    momentum, or heated_up_softmax with the eps and momentum of that paper."""
     preprocessing: Input = Field(default_factory=Input)
     """Preprocessing that differs from that with which the weights were trained."""
 

@@ -183,8 +183,8 @@ def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
 def kept_keys(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a search keeps if a YAML or an override changes some of its keys.
 
-    If another kind is named, only its keys are kept; if there are fewer trials than start-up
-    trials, the latter are reduced to the former.
+    If the changes name a kind, only the keys of that kind are kept. If they set fewer trials than
+    the search has start-up trials, the number of start-up trials is reduced.
     """
     if "kind" in changes:
         search = of_kind(search, changes["kind"])

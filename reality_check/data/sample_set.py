@@ -43,8 +43,8 @@ class SampleSet(ABC):
         source: the images that the samples were computed from, which reports show, if known.
 
     Raises:
-        UsageError: if an array has another type or shape, a label is not that of a class, a class
-            has no sample or a name occurs twice.
+        UsageError: if an array has another type or shape, a label has no class, a class has no
+            sample, or a class name occurs twice.
     """
 
     #: What error messages call a sample.

@@ -110,6 +110,7 @@ class Tensors:
 
     @staticmethod
     def _slice_or_rows(rows: np.ndarray) -> slice | np.ndarray:
+        """Return consecutive rows as a slice, which copies nothing, and others unchanged."""
         if len(rows) and (np.diff(rows) == 1).all():
             return slice(int(rows[0]), int(rows[-1]) + 1)
         return rows

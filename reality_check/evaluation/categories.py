@@ -45,7 +45,7 @@ def score_folds(
         embeddings: test-image embeddings from each fold's best model, in fold order; each of shape
             (N, D), not normalized.
         labels: the labels of the test images, (N,).
-        normalize: whether the method's own geometry is that of unit vectors.
+        normalize: whether the method itself compares unit vectors, not raw ones.
         extra_metrics: metrics in addition to the protocol's three, see
             :mod:`reality_check.config.metrics`.
         queries: which test images are queries, bool (N,); ``None`` if all of them are.

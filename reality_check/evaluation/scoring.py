@@ -102,7 +102,7 @@ def evaluate_both_geometries(
     Args:
         embeddings: the embeddings, (N, D), not normalized.
         labels: their labels, (N,).
-        normalize: whether the method's own geometry is that of unit vectors.
+        normalize: whether the method itself compares unit vectors, not raw ones: its own geometry.
         extra_metrics: names of further metrics, see :mod:`reality_check.config.metrics`.
         queries: which rows are queries, bool (N,); the other rows are the gallery. ``None``: every
             row is both (self-retrieval). Clusters, separability and verification use all rows.
@@ -110,9 +110,9 @@ def evaluate_both_geometries(
         raw: the vectors of the raw geometry, (N, E), if they are not ``embeddings``.
 
     Returns:
-        The metrics of the method's own geometry under their names, and those of the other geometry
-        with the suffix ``_raw`` or ``_normalized``. Metrics of binary codes (equal in both) and of
-        raw embeddings only are included once.
+        The metrics in the method's own geometry under their names, and the metrics in the other
+        geometry with the suffix ``_raw`` or ``_normalized``. Metrics of binary codes, which are
+        equal in both, and metrics that are defined for raw embeddings only are included once.
     """
     raw = embeddings if raw is None else raw
     own_vectors, other_vectors = (embeddings, raw) if normalize else (raw, embeddings)
@@ -207,7 +207,8 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     The function is called with the embeddings, float32 (N, D), and their labels, int64 (N,), on
     the CPU. If it has parameters ``references`` and ``reference_labels``, it gets the queries and
     their labels first, and in those parameters the gallery (the same embeddings, if every row is
-    both). Its random numbers are the same in every call; those of the training are restored.
+    both). Its random numbers are the same in every call; afterwards the random states of the
+    training are restored.
 
     Returns:
         The value, by the name of the metric.
@@ -316,8 +317,8 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     generator = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    # Anchor and partner are positions in this order, of pairs of one class; other and stranger are
-    # those of pairs of two. First, the start and the size of the class at each position.
+    # The start and the size of the class at each position of the order. Below, ``anchor`` and
+    # ``partner`` are positions of pairs of one class, ``other`` and ``stranger`` of pairs of two.
     class_start, class_size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
     anchor = generator.choice(np.flatnonzero(class_size > 1), PAIRS)
     step = generator.integers(1, class_size[anchor])

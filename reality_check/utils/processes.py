@@ -17,7 +17,7 @@ from typing import Any
 #: Options from malloc.h. Free memory at the end of the heap is returned to the kernel above the
 #: trim threshold. Blocks above the mmap threshold get their own mapping, returned when freed.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20  # the latter is the most that glibc takes
+_KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20  # glibc takes no more than 32 MB
 
 
 #: Environment variable of workers that end with the run that started them.

@@ -44,7 +44,7 @@ class Augmentation:
     or a plain cut if no pixel moves; with them, it is bilinear without a low-pass filter. Edge
     pixels are repeated beyond the border, which keeps paper white. The random numbers are drawn on
     the CPU, so that they are the same for all devices. All options are off by default; then nothing
-    is drawn, and the result is that of :class:`Normalize`.
+    is drawn, and the result equals that of :class:`Normalize`.
 
     Args:
         rotation: largest angle in degrees, drawn from [-rotation, rotation].

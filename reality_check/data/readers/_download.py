@@ -121,7 +121,7 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
 
 
 def _fetch_with_retries(url: str, part: Path) -> None:
-    """Fetch all bytes, and connect again after an error unless :data:`ATTEMPTS` got no new byte."""
+    """Fetch all bytes, connecting again after an error, at most :data:`ATTEMPTS` times in vain."""
     failures = 0
     while True:
         before = size_of(part)

@@ -16,7 +16,7 @@ from reality_check.config.named import TENSOR_FILES
 from reality_check.data.images import Images
 from reality_check.data.readers._rows import Marks, rows_where, tested_labels
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
-from reality_check.data.source_images import recorded
+from reality_check.data.source_images import recorded_source
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
@@ -91,7 +91,7 @@ def read_tensors(
         test_classes = tested_labels(labels[rows], is_test[rows], file)
     sample_names = _find_optional(columns, names, _NAMES, f"The names of {file!r}")
     queries = columns.get(_QUERIES)
-    source = recorded(columns, len(samples))
+    source = recorded_source(columns, len(samples))
     data = build_sample_set(
         samples[rows],
         labels[rows],
