@@ -135,7 +135,7 @@ def _expand_dataset(data: str) -> dict[str, Any]:
 
 
 def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
-    """Return what to embed with; ``changes`` are keys of the model from the overrides."""
+    """Return the settings of the embedding; ``changes`` are keys of the model from overrides."""
     from reality_check.config.messages import validate
     from reality_check.config.model import Model
     from reality_check.launch.embedding import Embedding

@@ -20,7 +20,7 @@ from reality_check.utils.text import duration
 
 
 def render(recorded: RecordedExperiment, workers: int, started: float) -> Group:
-    """Return the live table of an experiment that began at ``started`` of time.monotonic()."""
+    """Return the live table of a run; ``started`` is its start by ``time.monotonic``."""
     rows = stage_rows(recorded.states())
     left = seconds_left(rows, workers)
     eta = "time left unknown before the first trial"

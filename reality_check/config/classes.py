@@ -89,7 +89,7 @@ def find_class(name: str, kind: str) -> Any:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise
+                raise  # the user's module exists, and imports one that is missing
             raise UsageError(
                 f"{kind} {name!r}: there is no module {error.name!r} in the current folder "
                 f"({folder}) or among the installed packages; expected a file "

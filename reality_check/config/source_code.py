@@ -98,7 +98,7 @@ def fingerprint(module: str) -> str | None:
 
 
 def own_files(module: str) -> dict[str, Path]:
-    """Return the files of an own module and of the own modules that it imports, by name.
+    """Return the files of an own module and of the own modules that it imports, by module name.
 
     Only modules in the folder of the module count, not libraries elsewhere. The result is empty if
     the module is not the user's own.

@@ -148,9 +148,10 @@ def embed_corrupted(
     images: Pipeline,
     corruption: str,
 ) -> list[Tensor]:
-    """Return each network's embeddings of corrupted images.
+    """Return the embeddings of corrupted images by each of ``forwards``.
 
-    Corrupting an image is slow, so it is done once for all networks.
+    Each function runs with its network of ``networks`` in evaluation mode. Corrupting an image is
+    slow, so it is done once for all functions.
     """
     parts: list[list[Tensor]] = [[] for _ in forwards]
     for batch in images.corrupted_batches(corruption):

@@ -65,12 +65,12 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     """Read an archive and check that it is complete and unchanged.
 
     Args:
-        path: The archive.
-        schema: The value that ``about["schema"]`` must have.
-        version: The value that ``about["version"]`` must have.
+        path: the archive.
+        schema: the value that ``about["schema"]`` must have.
+        version: the value that ``about["version"]`` must have.
 
     Raises:
-        UsageError: one sentence on what is wrong with it.
+        UsageError: the archive is missing, damaged, changed or of another version.
     """
     try:
         with zipfile.ZipFile(path) as archive:

@@ -61,7 +61,7 @@ def die_with_parent(parent: int | None = None) -> None:
     On Linux, the parent-death signal does this at once; elsewhere, a thread watches the parent.
 
     Args:
-        parent: The id of the process that started this one, so that this one also ends if its
+        parent: the id of the process that started this one, so that this one also ends if its
             parent has already ended. By default, the current parent is watched.
     """
     parent = os.getppid() if parent is None else parent

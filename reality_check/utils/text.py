@@ -48,8 +48,8 @@ def strict_json(data: Any, **options: Any) -> str:
     """Return JSON that every parser reads: infinity is written as 1e999, which parses as infinity.
 
     Args:
-        data: Plain data.
-        options: Keyword arguments of :func:`json.dumps`.
+        data: plain data.
+        options: keyword arguments of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
     return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)

@@ -95,7 +95,7 @@ def _weights(
 ) -> Tensor:
     """Return filter weights (B, output, size) on the device, each row of sum 1."""
     offset, step, low, high = axis.T[:, :, None]
-    tap = np.arange(size) + 0.5
+    tap = np.arange(size) + 0.5  # the positions of the input's pixels
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)

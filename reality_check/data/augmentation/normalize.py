@@ -110,7 +110,7 @@ class Normalize:
         output: tuple[int, int],
         flip: np.ndarray | None = None,
     ) -> Tensor:
-        """Cut or resample the windows, and mirror those with ``flip``.
+        """Cut or resample the windows, and mirror the images that ``flip``, (B,), marks.
 
         Returns:
             float32, shape (B, C, *output), values 0..255.
@@ -118,7 +118,7 @@ class Normalize:
         if self._kernel_is_faster(pixels) and windows.can_be_resized(output):
             images = interpolate(pixels, windows, output)
         elif windows.need_resampling(output):
-            axes = axes_of(compose(windows, output, flip=flip), windows)
+            axes = axes_of(compose(windows, output, flip=flip), windows)  # these mirror as well
             return resample(pixels, axes, output, self.interpolation)
         else:
             images = cut(pixels, windows.start, output)

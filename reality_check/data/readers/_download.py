@@ -121,7 +121,7 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
 
 
 def _fetch_with_retries(url: str, part: Path) -> None:
-    """Fetch all bytes, connecting again after an error, at most :data:`ATTEMPTS` times in vain."""
+    """Fetch all bytes; connect again until :data:`ATTEMPTS` connections in a row got no new one."""
     failures = 0
     while True:
         before = size_of(part)

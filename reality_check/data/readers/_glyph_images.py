@@ -37,6 +37,7 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     random = np.random.default_rng([seed, code])
     drawn = (draw(code, face, 2 * size) for face in faces_of(code))
     inks = [ink for ink in drawn if ink is not None]
+    # Every face once in random order, then again, and so on.
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]

@@ -124,10 +124,10 @@ def _read_annotations(file: Path, path_field: str) -> tuple[list[str], list[int]
     table = _load_mat(file, "annotations")
     missing = [name for name in (path_field, "class") if name not in (table.dtype.names or ())]
     if missing:
-        hint = " (cars_test_annos.mat has no classes; cars_test_annos_withlabels.mat has them)"
         raise UsageError(
-            f"The annotations of {str(file)!r} have no {missing[0]!r}{hint}; take the file of that "
-            "name from Cars196."
+            f"The annotations of {str(file)!r} have no {missing[0]!r} (cars_test_annos.mat has no "
+            "classes; cars_test_annos_withlabels.mat has them); take the file of that name from "
+            "Cars196."
         )
     return list(map(str, table[path_field])), list(map(int, table["class"]))
 

@@ -291,6 +291,7 @@ def _to_array(column: Any, name: str, file: str) -> np.ndarray:
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
         inner = flat.flatten()
         size, remainder = divmod(len(inner), max(1, len(flat)))
+        # Lists of a fixed size have no lengths.
         lengths = getattr(flat, "value_lengths", lambda: None)()
         if remainder or (lengths is not None and len(lengths.unique()) > 1):
             raise UsageError(

@@ -43,7 +43,7 @@ def read_torch_dataset(
     Returns:
         Images if the samples are PIL images, uint8 tensors (C, H, W) or uint8 arrays (H, W, C) with
         1 or 3 channels, else tensors. An item must be (sample, label, ...), and a label an integer
-        or a text. ``dataset.classes``, if it exists, is the names of the classes.
+        or a text. The attribute ``classes`` of the data set, if there is one, names the classes.
 
     Raises:
         UsageError: if the data set does not exist or cannot be built or read, or if its items are
