@@ -207,8 +207,8 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     The function is called with the embeddings, float32 (N, D), and their labels, int64 (N,), on
     the CPU. If it has parameters ``references`` and ``reference_labels``, it gets the queries and
     their labels first, and in those parameters the gallery (the same embeddings, if every row is a
-    query and a reference). Its random numbers are the same in every call; afterwards the random states of the
-    training are restored.
+    query and a reference). Its random numbers are the same in every call; afterwards the random
+    states of the training are restored.
 
     Returns:
         The value, by the name of the metric.

@@ -58,7 +58,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
 def die_with_parent(parent: int | None = None) -> None:
     """End this process when the one that started it ends, however it ends.
 
-    On Linux, the parent-death signal does this at once; elsewhere, a thread watches the parent.
+    A thread watches the parent; on Linux, the parent-death signal does the same at once.
 
     Args:
         parent: the id of the process that started this one, so that this one also ends if its

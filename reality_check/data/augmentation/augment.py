@@ -179,7 +179,7 @@ class Augmentation:
 
     def _motion(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the inverse of each image's linear map, and its shift in units of the sides."""
-        signed = 2 * numbers - 1
+        signed = 2 * numbers - 1  # within [-1, 1)
         low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
         angle = self._options.rotation * signed[:, _ANGLE]

@@ -183,8 +183,9 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
                 if fetch and archive.urls:
                     download(archive, folder)
                 file = folder / archive.name
-                is_unpacked = file.is_file() and not published.stays_packed
-                if is_unpacked and (archive.checksum is not None or _looks_like(file, published)):
+                can_unpack = file.is_file() and not published.stays_packed
+                # An archive without a checksum may be another file of that name.
+                if can_unpack and (archive.checksum is not None or _looks_like(file, published)):
                     check_file(file, archive)
                     unpack(file, file.parent)
                 root = _find_root(folder, published)
