@@ -34,15 +34,15 @@ def render(recorded: RecordedExperiment, workers: int, started: float) -> Group:
 
 def overview(rows: Sequence[Row]) -> Table:
     """Return a table with a row for each method: progress of each stage, and the best score."""
-    numbers = (*STAGES, "best validation\nscore in %")
-    table = name_table("method", *numbers, right=numbers)
+    headings = (*STAGES, "best validation\nscore in %")
+    table = name_table("method", *headings, right=headings)
     for name in dict.fromkeys(row.method for row in rows):
         method_rows = [row for row in rows if row.method == name]
         cells = [_progress([row for row in method_rows if row.stage is stage]) for stage in STAGES]
-        values = [
-            row.best for row in method_rows if row.stage is Stage.SEARCH and row.best is not None
-        ]
-        best = max(values, default=None)
+        best = max(
+            (row.best for row in method_rows if row.stage is Stage.SEARCH and row.best is not None),
+            default=None,
+        )
         table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
     return table
 

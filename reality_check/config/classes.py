@@ -121,6 +121,7 @@ def registered_names(kind: str) -> dict[str, str]:
     for module_name in NAMESPACES.get(kind, ()):
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
+            # The base class of all is left out, such as Optimizer.
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
             if inspect.isclass(value) and not hidden and key not in {kind.capitalize(), *_UNUSABLE}:
                 names.setdefault(key, module_name)
@@ -229,7 +230,7 @@ def _build_nested(key: str, value: Any, subject: str, extra: Mapping[str, Any]) 
     if not (isinstance(value, Mapping) and "class" in value):
         return _harness_value(value, subject, extra)
     name = str(value["class"])
-    arguments = {name: item for name, item in value.items() if name != "class"}
+    arguments = {argument: item for argument, item in value.items() if argument != "class"}
     return build(find_class(name, kind or key), arguments, f"{subject}: {key} {name}", extra)
 
 

@@ -196,9 +196,9 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
     if match := _ON_OTHER_IMAGES.fullmatch(name):
         return _on_other_images(name, match[1], find_metric(match[2]))
     if match := _ON_PAIRS.fullmatch(name):
-        higher_is_better = None if match[2] else True
-        template = Metric(name, name.replace("_", " "), "verification", higher_is_better)
-        return replace(template, images="pairs", pairs=match[1])
+        higher_is_better = None if match[2] else True  # None for a standard error
+        title = name.replace("_", " ")
+        return Metric(name, title, "verification", higher_is_better, images="pairs", pairs=match[1])
     if described and name in described:
         return _own_metric(name, described[name])
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))

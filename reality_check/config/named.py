@@ -119,7 +119,7 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
 
 
 def _expand_entry(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
-    """Return the one method of an entry, or those of its pack."""
+    """Return the one method of an entry, or the methods of its pack."""
     if isinstance(entry, Mapping) and "from" in entry:
         return packed_methods(entry, beside)
     if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:

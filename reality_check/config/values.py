@@ -87,9 +87,8 @@ def _as_meant(value: Any, field: FieldInfo | None) -> Any:
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
-    is_numeric = bool not in kinds and any(
-        kind in kinds for kind in (int, float, 1)
-    )  # or Literal[1, ...]
+    # 1 stands for a Literal of numbers, such as Literal[1, 2].
+    is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))
     return str(value) if is_numeric or isinstance(value, Unquoted) else value
 
 

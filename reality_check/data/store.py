@@ -49,6 +49,7 @@ class PixelStore(_Store):
         """Return the images at the indices ``rows``, int64 (B,), on the device."""
         if self._frame is not None:
             pixels, size = self._samples.tensor, int(np.prod(self._frame))
+            # Any incomplete frame at the end is cut off.
             frames = pixels[: len(pixels) // size * size].view(-1, *self._frame)
             return PixelBatch(gather(frames, self._rows[torch.from_numpy(rows)], self.device))
         sizes = np.stack([self._heights[rows], self._widths[rows]], axis=1)

@@ -43,7 +43,7 @@ def without_password(url: str) -> str:
 def password_for(url: str) -> tuple[str, str | None]:
     """Return the URL without its password, and the password of the URL or of the environment.
 
-    If there is none, ``None`` is returned, and the driver may find one, such as in ``~/.pgpass``.
+    If neither has one, the password is ``None``, and the driver may find it, as in ``~/.pgpass``.
     """
     bare, password = split_password(url)
     if password is None and not bare.startswith(("sqlite", "journal")):

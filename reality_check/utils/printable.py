@@ -16,7 +16,7 @@ _PLAIN = str.maketrans(
 
 
 def printable_output(encoding: str | None = None) -> None:
-    """Let stdout and stderr replace what their encoding lacks, which is an error by default.
+    """Let stdout and stderr replace characters that their encoding lacks, instead of failing.
 
     Args:
         encoding: the encoding to set, if given.

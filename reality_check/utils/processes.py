@@ -50,7 +50,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
     except PermissionError:
         return True
     state, started = _stat(worker["pid"])
-    if state == "Z":
+    if state == "Z":  # ended, but its parent has not noticed
         return False
     return None in (started, worker["started"]) or started == worker["started"]
 
@@ -122,5 +122,5 @@ def _stat(pid: int) -> tuple[str | None, int | None]:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None, None
-    fields = stat.rpartition(")")[2].split()
+    fields = stat.rpartition(")")[2].split()  # those after the name, see proc(5)
     return fields[0], int(fields[19])

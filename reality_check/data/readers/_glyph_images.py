@@ -59,7 +59,7 @@ def _stack(inks: list[np.ndarray]) -> np.ndarray:
 
 
 def _change_weight(drawings: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Thin (-1) or thicken (1, 2) strokes, unless a drawing would lose most of its ink."""
+    """Thin (weight -1) or thicken (1, 2) strokes; thinning must leave half of a drawing's ink."""
     changed = drawings.copy()
     for times in (1, 2):
         rows = np.flatnonzero(weights >= times)
@@ -81,6 +81,10 @@ def _draw_positions(
     count: int, points: int, extents: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw random positions in the drawings for all points of the images.
+
+    Args:
+        points: number of points along each axis.
+        extents: (count,), half of the ink's longer side in each drawing, in pixels.
 
     Returns:
         x and y, each (count, points, points), in pixels of the drawing relative to its centre.
@@ -173,6 +177,7 @@ def _print_on_paper(coverage: np.ndarray, random: np.random.Generator) -> np.nda
     shape = (len(coverage), 1, 1)
     ink, paper = random.integers(*_INK, shape), random.integers(*_PAPER, shape)
     strength = random.integers(0, _NOISE + 1, shape)
+    # The sum of two uniform numbers, which is most often near 255.
     noise = random.integers(0, 256, coverage.shape) + random.integers(0, 256, coverage.shape)
     printed = paper - (paper - ink) * coverage // 255 + strength * (noise - 255) // 255
     return np.clip(printed, 0, 255).astype(np.uint8)

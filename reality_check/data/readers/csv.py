@@ -129,11 +129,11 @@ def _official_test(
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
     """Return the test classes and a mask of the queries, each None if the file has none."""
     _, labels, splits = np.array(lines).T
-    tested = ~np.isin(splits, ("", "train"))
-    if not tested.any():
+    is_test = ~np.isin(splits, ("", "train"))
+    if not is_test.any():
         return None, None
     test_classes = tuple(
-        sorted(label_of[name] for name in tested_labels(labels, tested, str(file)))
+        sorted(label_of[name] for name in tested_labels(labels, is_test, str(file)))
     )
     if "test" not in splits:
         _check_gallery(file, lines)

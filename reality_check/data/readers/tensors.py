@@ -66,8 +66,9 @@ def read_tensors(
             integer label. None: ``class_names``, if it exists; else labels are their own names.
         where: keep only the rows where each named array (one value per sample) equals the value or
             one of the values, such as ``{"split": 0}``; None keeps all rows.
-        test: selects, like ``where``, the rows of the official test; the classes of those that are
-            kept are the test classes. None: those stored by ``reality-check embed``, if any.
+        test: selects, like ``where``, the rows of the official test; the classes of the rows that
+            ``where`` keeps are the test classes. None: the test classes that ``reality-check
+            embed`` stored, if any.
 
     Returns:
         The samples in the file's order; labels are the ranks of the file's labels that are kept.
@@ -80,7 +81,7 @@ def read_tensors(
     columns = _open(path, y)
     file = str(path)
     samples = _find_array(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
-    y = "y" if path.suffix == ".npy" else y
+    y = "y" if path.suffix == ".npy" else y  # then ``y`` was a path
     labels = _find_array(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
