@@ -17,8 +17,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print an error of argparse on one line, and exit."""
-        match = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if match:
+        if match := re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message):
             option, word, choices = match[1], match[2], match[3].replace("'", "").split(", ")
             if option == "COMMAND":
                 message = f"there is no command {word!r}; commands: {', '.join(choices)}."

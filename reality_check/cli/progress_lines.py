@@ -44,8 +44,7 @@ class ProgressLines:
         """Poll the experiment, at most every few seconds."""
         if self._watch is None:  # the first call; a finished stage has no trial index
             self._recorded, self._watch = recorded, Watch(recorded)
-            earlier = sum(finished.trial_index is not None for finished in self._watch.news())
-            if earlier:
+            if earlier := sum(finished.trial_index is not None for finished in self._watch.news()):
                 self._report(f"{earlier} trials and reproductions were complete before")
         if time.monotonic() - self._polled >= _POLL_SECONDS:
             self._poll()

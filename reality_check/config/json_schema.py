@@ -103,8 +103,7 @@ def _adapt(definition: Schema, model: type[Strict]) -> None:
     definition.pop("description", None)  # written for readers of the code
     for key, value in definition.get("properties", {}).items():
         value.pop("title", None)
-        alternatives = _ALTERNATIVES.get((name, key))
-        if alternatives:
+        if alternatives := _ALTERNATIVES.get((name, key)):
             original = {keyword: value.pop(keyword) for keyword in [*value] if keyword != "default"}
             value["anyOf"] = [*original.pop("anyOf", [original]), *alternatives]
         default = _READER if key == "reader" else ""

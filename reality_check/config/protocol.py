@@ -194,8 +194,7 @@ class Protocol(Strict):
                 raise ValueError(
                     f"{name!r} needs a list; write pairs: {{{list_name}: {{file: PATH}}}}"
                 )
-        repeated = duplicates(value)
-        if repeated:
+        if repeated := duplicates(value):
             raise ValueError(f"{repeated[0]!r} is listed twice; list each metric once")
         return value
 

@@ -183,8 +183,7 @@ def _split_by_names(
 ) -> ClassSplits:
     """Return the split of the rule ``"own"``, given the validation classes of each fold."""
     for number, classes in enumerate(validation):
-        tested = set(classes) & set(test)
-        if tested:
+        if tested := set(classes) & set(test):
             raise UsageError(
                 f"protocol.split.validation[{number}] has {len(tested)} of the classes that are "
                 "tested; take them out, or name the tested ones in protocol.split.test_classes."
@@ -220,6 +219,5 @@ _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
 
 
 def _check_disjoint(parts: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
-    shared = set(first) & set(second)
-    if shared:
+    if shared := set(first) & set(second):
         raise ValueError(f"Split leaks: {parts} share the classes {sorted(shared)[:5]}.")

@@ -87,8 +87,7 @@ def _read(file: Path) -> list[_Line]:
 def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
     """Yield the lines of a CSV file, after checking them."""
     columns = [name.strip() for name in reader.fieldnames or ()]
-    repeated = duplicates(columns)
-    if repeated:
+    if repeated := duplicates(columns):
         raise UsageError(
             f"The first line of {str(file)!r} names the column {repeated[0]!r} twice; rename or "
             "remove one."

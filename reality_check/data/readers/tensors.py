@@ -66,9 +66,9 @@ def read_tensors(
             integer label. None: ``class_names``, if it exists; else labels are their own names.
         where: keep only the rows where each named array (one value per sample) equals the value or
             one of the values, such as ``{"split": 0}``; None keeps all rows.
-        test: selects, like ``where``, the rows of the official test; the classes of the rows that
-            ``where`` keeps are the test classes. None: the test classes that ``reality-check
-            embed`` stored, if any.
+        test: selects, like ``where``, the rows of the official test; the classes of these rows,
+            as far as ``where`` keeps them, are the test classes. None: the test classes that
+            ``reality-check embed`` stored, if any.
 
     Returns:
         The samples in the file's order; labels are the ranks of the file's labels that are kept.
