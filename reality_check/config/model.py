@@ -99,6 +99,7 @@ class Embedder(Strict):
 
 
 def _in_words(value: Any) -> str:
+    """Return a value, or the values among which it is searched, in words."""
     if isinstance(value, Range):
         return f"{value.low:g} to {value.high:g}"
     return " or ".join(map(str, value.choices)) if isinstance(value, Choices) else str(value)

@@ -97,6 +97,7 @@ def named_protocol(name: str) -> Protocol:
 
 
 def _read_shipped(name: str, group: str) -> dict[str, Any]:
+    """Return the content of a shipped YAML, merged with its bases."""
     file = shipped_files(group)[name]
     data = {"name": file.stem, **read_yaml(file)}
     base = data.pop("base", None)

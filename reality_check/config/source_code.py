@@ -168,6 +168,7 @@ def _installed_package(top: str) -> str | None:
 
 
 def _distribution(top: str) -> Distribution | None:
+    """Return the installed distribution that contains a top-level module, if there is one."""
     names = _distribution_names(tuple(sys.path)).get(top)
     return distribution(names[0]) if names else None
 

@@ -93,5 +93,6 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 
 def _fits(nbytes: int, device: torch.device) -> bool:
+    """Return whether the copies of all processes fit into the memory that they may take."""
     needed = nbytes * _process_count
     return device.type != "cuda" or needed <= _MEMORY_SHARE * free_memory(device)

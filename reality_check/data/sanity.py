@@ -43,6 +43,7 @@ def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _comparison_key(name: str) -> str:
+    """Return a name without the differences that :func:`similar_names` ignores."""
     text = unicodedata.normalize("NFKC", name)
     text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
     text = re.sub(r"(?<![\d.])0+(?=\d)", "", " ".join(text.split()))

@@ -199,13 +199,15 @@ def _split_by_names(
 
 
 def _make_fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
+    """Return the fold that validates on some trainval classes and trains on the others."""
     return Fold(tuple(sorted({*trainval} - {*validation})), tuple(sorted(validation)))
 
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:
+    """Return the validation classes of each fold by the rule ``"mlrc"``, as ranks."""
     size = total // folds
     # Fold 0 wraps around: it validates on the last block.
-    ends = [part * total // folds or total for part in range(folds)]
+    ends = [fold * total // folds or total for fold in range(folds)]
     return [range(end - size, end) for end in ends]
 
 
@@ -219,5 +221,6 @@ _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
 
 
 def _check_disjoint(parts: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    """Raise ``ValueError`` if two groups of classes, which ``parts`` names, share a class."""
     if shared := set(first) & set(second):
         raise ValueError(f"Split leaks: {parts} share the classes {sorted(shared)[:5]}.")

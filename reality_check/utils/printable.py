@@ -28,6 +28,7 @@ def printable_output(encoding: str | None = None) -> None:
 
 
 def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return replacements for what cannot be encoded, and the position to continue at."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].translate(_PLAIN)

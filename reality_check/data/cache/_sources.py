@@ -182,6 +182,7 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:
+    """Return numbers that are the same for all paths to a folder."""
     status = os.stat(folder)
     return status.st_dev, status.st_ino
 

@@ -133,6 +133,7 @@ def _build_image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSe
 
 
 def _printable(path: str) -> str:
+    """Return a path with escapes for bytes that are not UTF-8."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 

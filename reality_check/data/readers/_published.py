@@ -155,6 +155,7 @@ def _find_root(folder: Path, published: PublishedDataset) -> Path | None:
 
 
 def _folders_in(folder: Path) -> list[Path]:
+    """Return the folders in a folder that are not hidden; none if it cannot be read."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:
@@ -163,6 +164,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _missing_paths(root: Path, layout: tuple[str, ...]) -> list[str]:
+    """Return the paths of a layout that do not exist; of alternatives, the first."""
     return [paths.split("|")[0] for paths in layout if first_existing(root, paths) is None]
 
 
