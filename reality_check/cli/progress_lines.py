@@ -82,5 +82,4 @@ class ProgressLines:
             self._print(stamped(message), {"event": "message", "text": message})
 
     def _print(self, text: str, plain: dict[str, Any]) -> None:
-        line = json.dumps({"time": time.time(), **plain}) if self._as_json else text
-        print(line, flush=True)
+        print(json.dumps({"time": time.time(), **plain}) if self._as_json else text, flush=True)

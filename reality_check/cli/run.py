@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
 
     started = time.monotonic()
     slurm = [f"slurm.{setting}" for setting in options.slurm]
-    experiment = load_experiment(options.experiment, [*options.overrides, *slurm])
+    experiment = load_experiment(options.experiment, options.overrides + slurm)
     out_dir = options.out or Path("runs") / experiment.name
     is_plain = not (options.quiet or options.json)
     if is_plain:

@@ -71,7 +71,7 @@ def json_schema(beside: Path | None = None) -> Schema:
     for key, group in GROUPS.items():
         names = _name_schemas(config_files(group, beside), key)
         mappings = _mapping_schemas(top["properties"][key])
-        top["properties"][key] |= {"anyOf": [*names, *mappings]}
+        top["properties"][key] |= {"anyOf": names + mappings}
         for mapping in mappings:
             _add_base(definitions[mapping["$ref"].rpartition("/")[2]], names)
     _add_methods(top["properties"], definitions["Method"], beside)

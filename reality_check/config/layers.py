@@ -59,7 +59,7 @@ def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
             upper[key] = merge(base, value)
     # The values of the upper YAML's _NAMED keys are complete by now; they replace the lower ones.
     merged = merge({k: v for k, v in lower.items() if k not in (*_NAMED, CHANGES)}, upper)
-    merged = {**{k: lower[k] for k in _NAMED if k in lower}, **merged}
+    merged = {k: lower[k] for k in _NAMED if k in lower} | merged
     return {**merged, CHANGES: changes} if changes else merged
 
 

@@ -126,7 +126,7 @@ def evaluate_both_geometries(
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
     scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
     suffixed |= {name: scatter[name] for name in raw_names}
-    return Metrics({**own_metrics, **suffixed}, own_metrics.per_query)
+    return Metrics(own_metrics | suffixed, own_metrics.per_query)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def evaluate(
             f"verification_{name}_se": standard_error,
         }
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
-    return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
+    return Metrics(means | verified, {name: per_query[name] for name in METRICS})
 
 
 def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:

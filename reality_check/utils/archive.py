@@ -94,8 +94,7 @@ def _read_contents(
     path: Path, archive: zipfile.ZipFile, schema: str, version: int
 ) -> dict[str, Any]:
     """Return the file :data:`CONTENTS`, after checking its schema and version."""
-    names = archive.namelist()
-    contents = json.loads(archive.read(CONTENTS)) if CONTENTS in names else {}
+    contents = json.loads(archive.read(CONTENTS)) if CONTENTS in archive.namelist() else {}
     if not isinstance(contents, dict) or contents.get("schema") != schema:
         raise UsageError(
             f"{path} is a zip file but no pack; those are written by reality-check pack DIR."

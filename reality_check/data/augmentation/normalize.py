@@ -68,8 +68,7 @@ class Normalize:
             UsageError: if the batch has another type, or if its images have different sizes and
                 ``crop_size`` is None.
         """
-        images = self.render(*self.centre(batch))
-        return self.preprocessing.normalize(images)
+        return self.preprocessing.normalize(self.render(*self.centre(batch)))
 
     def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
         """Transform a batch, and corrupt its crops, as uint8, before the preprocessing.

@@ -62,8 +62,7 @@ class PublishedDataset:
         Raises:
             UsageError: if the data set is missing or incomplete, or its lists are damaged.
         """
-        root = locate(path, self, download)
-        files = self.list_root(root)
+        files = self.list_root(locate(path, self, download))
         if check_counts:
             compare_counts(files, self)
         return files

@@ -301,8 +301,7 @@ def _to_array(column: Any, name: str, file: str) -> np.ndarray:
             )
         sizes.append(size)
         flat = inner
-    values = flat.to_numpy(zero_copy_only=False)
-    return values.reshape(len(column), *sizes)
+    return flat.to_numpy(zero_copy_only=False).reshape(len(column), *sizes)
 
 
 #: Functions that read the formats, except ``.npy``, whose labels are in another file.
