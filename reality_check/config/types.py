@@ -35,7 +35,7 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class MayDiffer:
-    """Mark of a key of the schema whose value, with all keys below it, may differ.
+    """Marks a key of the schema, with all keys below it, as allowed to differ.
 
     :mod:`reality_check.config.neutral_keys` finds the marked keys.
 
