@@ -121,7 +121,7 @@ class Claim(Strict):
 
 
 def _margin_number(margin: float | str) -> float | None:
-    """Return the number in a margin, points or percent; None unless it is positive and finite."""
+    """Return the points or percent of a margin; None unless they are positive and finite."""
     if isinstance(margin, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", margin.strip())
         margin = float(match[1]) if match else 0.0

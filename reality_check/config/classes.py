@@ -121,7 +121,7 @@ def registered_names(kind: str) -> dict[str, str]:
     for module_name in NAMESPACES.get(kind, ()):
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
-            # The base class of all is left out, such as Optimizer.
+            # Base classes, such as Optimizer, are left out, too.
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
             if inspect.isclass(value) and not hidden and key not in {kind.capitalize(), *_UNUSABLE}:
                 names.setdefault(key, module_name)

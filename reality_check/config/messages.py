@@ -105,7 +105,7 @@ def _dotted(location: Sequence[Any], data: Any) -> str:
 
 
 def _valid_keys(location: Sequence[Any], model: Any) -> list[str]:
-    """Return the valid keys of the model at a location of pydantic's, which includes tags."""
+    """Return the valid keys of the model at a location as pydantic gives it, with tags."""
     for key, part in itertools.pairwise((None, *location)):
         if part in _TAGGED.get(key, ()):
             model = _TAGGED[key][part]

@@ -123,7 +123,7 @@ def build_sampler(
 
 
 class _Decks:
-    """Decks of cards, which are images or classes; each is dealt to its end, then reshuffled.
+    """Decks of cards, which are images or classes; each deck is dealt to its end, then reshuffled.
 
     Args:
         cards: the cards of all decks, one deck after the other.

@@ -73,7 +73,7 @@ def score_baselines(
     networks = [network] * len(forwards)
     for corruption, names in by_corruption(extra_metrics).items():
         corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
-        added_names = [name for name in names if name not in METRICS]  # those are always included
+        added_names = [name for name in names if name not in METRICS]  # METRICS are always computed
         for metrics, embeddings in zip(scores.values(), corrupted, strict=True):
             corrupted_metrics = evaluate(embeddings, test.labels, True, added_names, test.queries)
             metrics.update(renamed(corrupted_metrics, f"{corruption}_", names))

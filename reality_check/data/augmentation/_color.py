@@ -73,7 +73,7 @@ def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
 
 
 def _turn_hue_of(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
-    """Turn the hue of the images at the indices ``rows``; ``turns`` (B,) is for all images."""
+    """Turn the hue of the images at the indices ``rows``, each by its entry of ``turns`` (B,)."""
     if not len(rows):
         return images
     index = torch.from_numpy(rows).to(images.device, non_blocking=True)

@@ -162,7 +162,7 @@ class Augmentation:
         )
         if not self._moves:
             return self._normalize.render(pixels, windows, output, flip)
-        windows = replace(windows, bounded=False)  # the motion moves pixels across their borders
+        windows = replace(windows, bounded=False)  # the motion moves pixels across borders
         maps = compose(windows, output, *self._motion(numbers), flip)
         if self._turns:
             return resample_grid(pixels, maps, windows.sizes, output)

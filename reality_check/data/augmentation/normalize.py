@@ -117,7 +117,7 @@ class Normalize:
         if self._kernel_is_faster(pixels) and windows.can_be_resized(output):
             images = interpolate(pixels, windows, output)
         elif windows.need_resampling(output):
-            axes = axes_of(compose(windows, output, flip=flip), windows)  # these mirror as well
+            axes = axes_of(compose(windows, output, flip=flip), windows)  # including the mirroring
             return resample(pixels, axes, output, self.interpolation)
         else:
             images = cut(pixels, windows.start, output)

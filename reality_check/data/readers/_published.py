@@ -201,7 +201,7 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
 
 
 def _looks_like(file: Path, published: PublishedDataset) -> bool:
-    """Return whether an archive contains files of the data set; its name may be a common one."""
+    """Return whether an archive, whose name may be a common one, contains files of the data set."""
     if not zipfile.is_zipfile(file):  # a tar file would have to be read as a whole
         return True
     layouts = published.layouts
