@@ -64,7 +64,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
 
     Args:
         experiment: a validated experiment.
-        like: expected variances of searches and trainings; ``None`` takes those of
+        like: expected variances of searches and trainings; ``None`` stands for the ones in
             docs/calibration.md.
 
     Raises:
@@ -108,12 +108,13 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         f"training stops as early as it may, {duration(cost.most)} if each uses all its epochs); "
         "half with --workers 2 on two free cores"
     )
-    compared = sum(method.control_of is None for method in experiment.methods)
-    if compared > 1:
-        print(resolution_sentence(experiment.protocol, compared, like))
+    num_compared = sum(method.control_of is None for method in experiment.methods)
+    if num_compared > 1:
+        print(resolution_sentence(experiment.protocol, num_compared, like))
 
 
 def _describe_loss(checked: LossCheck) -> str:
+    """Return a line on the value, the gradients and the parameters of a loss."""
     text = f"loss {checked.value:.4g} on random embeddings, gradients reach the embeddings"
     if checked.parameters:
         shapes = ", ".join(f"{name} {list(shape)}" for name, shape in checked.parameters.items())

@@ -95,6 +95,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _points(text: str) -> float:
+    """Parse a number of percentage points, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -105,6 +106,7 @@ def _points(text: str) -> float:
 
 
 def _picture_path(text: str) -> Path:
+    """Parse the path of a figure, for argparse."""
     path = Path(text)
     if path.suffix not in _PICTURE_SUFFIXES:
         raise argparse.ArgumentTypeError(

@@ -99,7 +99,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.config.messages import validate
     from reality_check.config.overrides import parse_override, set_value
     from reality_check.data import ImageSet, load_dataset
-    from reality_check.data.source_images import described
+    from reality_check.data.source_images import dataset_json
     from reality_check.launch.embedding import embed_to_folder
     from reality_check.utils.processes import keep_freed_memory
 
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(data, ImageSet) and embedding.crop_size is None:
         embedding = replace(embedding, crop_size=_crop_size(embedding.model, data))
     keep_freed_memory(all_of_it=True)
-    samples, width = embed_to_folder(data, embedding, out, print, described(config))
+    samples, width = embed_to_folder(data, embedding, out, print, dataset_json(config))
     print(f"{out}: {samples:,} x {width:,} {embedding.dtype}")
     print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
     return DONE
@@ -135,6 +135,7 @@ def _expand_dataset(data: str) -> dict[str, Any]:
 
 
 def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
+    """Return the settings of the embedding; ``changes`` are keys of the model from overrides."""
     from reality_check.config.messages import validate
     from reality_check.config.model import Model
     from reality_check.launch.embedding import Embedding
@@ -155,7 +156,7 @@ def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embeddin
 
 
 def _crop_size(model: Model, data: Any) -> int | None:
-    """Return the side of the crops; ``None`` stands for the size of the images."""
+    """Return the side of the crops; ``None`` if the images are not to be cropped."""
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
@@ -165,7 +166,7 @@ def _crop_size(model: Model, data: Any) -> int | None:
 
 
 def _is_own(trunk: str) -> bool:
-    """Whether a trunk is this package's or the user's, not a library's."""
+    """Return whether a trunk is this package's or the user's, not a library's."""
     from reality_check.models.own_trunks import OwnTrunk
     from reality_check.models.trunk_names import find_source
 

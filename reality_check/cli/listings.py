@@ -142,6 +142,7 @@ def _describe_trainings(experiment: Experiment) -> str:
 
 
 def _print_group(group: str) -> None:
+    """Print a table of named YAML files, each with the comment that it begins with."""
     table = name_table("name", "what it is")
     for name, path in sorted(config_files(group).items()):
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -153,6 +154,7 @@ def _print_group(group: str) -> None:
 
 
 def _print_papers() -> None:
+    """Print a table of the experiments that repeat tables of papers."""
     counts = ("methods", "networks", "gaps")
     table = name_table("name", "item", "data", *counts, right=counts)
     for name in sorted(paper_files()):
@@ -169,6 +171,7 @@ def _print_papers() -> None:
 
 
 def _print_classes(kind: str) -> None:
+    """Print a table of the classes of a kind, such as losses."""
     table = name_table("name", _ARGUMENTS)
     for name, module in sorted(registered_names(kind).items()):
         cls = getattr(import_module(module), name)
@@ -185,6 +188,7 @@ def _print_classes(kind: str) -> None:
 
 
 def _print_trunks() -> None:
+    """Print a table of this package's trunks and of plugins."""
     table = name_table("name", _ARGUMENTS)
     for name, description in OWN_TRUNKS.items():
         table.add_row(name, escape(description))

@@ -20,7 +20,7 @@ from reality_check.utils.text import duration
 
 
 def render(recorded: RecordedExperiment, workers: int, started: float) -> Group:
-    """Return the live table of an experiment."""
+    """Return the live table of a run; ``started`` is its start by ``time.monotonic``."""
     rows = stage_rows(recorded.states())
     left = seconds_left(rows, workers)
     eta = "time left unknown before the first trial"
@@ -34,26 +34,26 @@ def render(recorded: RecordedExperiment, workers: int, started: float) -> Group:
 
 def overview(rows: Sequence[Row]) -> Table:
     """Return a table with a row for each method: progress of each stage, and the best score."""
-    numbers = (*STAGES, "best validation\nscore in %")
-    table = name_table("method", *numbers, right=numbers)
+    headings = (*STAGES, "best validation\nscore in %")
+    table = name_table("method", *headings, right=headings)
     for name in dict.fromkeys(row.method for row in rows):
         method_rows = [row for row in rows if row.method == name]
         cells = [_progress([row for row in method_rows if row.stage is stage]) for stage in STAGES]
-        values = [
-            row.best for row in method_rows if row.stage is Stage.SEARCH and row.best is not None
-        ]
-        best = max(values, default=None)
+        best = max(
+            (row.best for row in method_rows if row.stage is Stage.SEARCH and row.best is not None),
+            default=None,
+        )
         table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
     return table
 
 
 def _progress(rows: Sequence[Row]) -> str:
-    """Return the progress over all searches, such as ``"3 of 50"``, or "-" without rows."""
+    """Return the progress of a stage over its searches: ``"3 of 50"``, or "-" without any."""
     return f"{sum(r.done for r in rows)} of {sum(r.wanted for r in rows)}" if rows else "-"
 
 
 def worker_line(state: dict[str, Any]) -> str:
-    """Return in words what a worker is doing."""
+    """Return in words what a worker is doing, by the state that it last wrote."""
     if not state.get("method"):
         return f"  {state.get('doing', 'starting')}"
     line = f"  {state['method']}: {trial_name(state['doing'], state)}"
@@ -65,7 +65,7 @@ def worker_line(state: dict[str, Any]) -> str:
 
 
 class LiveView:
-    """Shows an experiment on a terminal; shows nothing if the output is not a terminal."""
+    """Shows the progress of an experiment on a terminal; on other outputs it shows nothing."""
 
     def __init__(self, console: Console, workers: int) -> None:
         self._console = console

@@ -45,7 +45,7 @@ Your own loss, in an empty folder:
   reality-check run experiment.yaml     ends with a table and a report
   reality-check status experiment.yaml  shows progress, from another terminal
 """
-#: In the order of the help: the commands that a newcomer needs come first.
+#: Functions that add the commands, in the order of the help: those for newcomers come first.
 _ADDERS = (
     init.add_parser,
     check.add_parser,

@@ -16,8 +16,8 @@ class Parser(argparse.ArgumentParser):
     """A parser whose error messages are one line that says what to write instead."""
 
     def error(self, message: str) -> NoReturn:
-        match = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
-        if match:
+        """Print an error of argparse on one line, and exit."""
+        if match := re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message):
             option, word, choices = match[1], match[2], match[3].replace("'", "").split(", ")
             if option == "COMMAND":
                 message = f"there is no command {word!r}; commands: {', '.join(choices)}."

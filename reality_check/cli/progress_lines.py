@@ -42,10 +42,9 @@ class ProgressLines:
 
     def __call__(self, recorded: RecordedExperiment) -> None:
         """Poll the experiment, at most every few seconds."""
-        if self._watch is None:
+        if self._watch is None:  # the first call; a finished stage has no trial index
             self._recorded, self._watch = recorded, Watch(recorded)
-            earlier = sum(finished.trial_index is not None for finished in self._watch.news())
-            if earlier:
+            if earlier := sum(finished.trial_index is not None for finished in self._watch.news()):
                 self._report(f"{earlier} trials and reproductions were complete before")
         if time.monotonic() - self._polled >= _POLL_SECONDS:
             self._poll()
@@ -75,6 +74,7 @@ class ProgressLines:
                 self._report(worker_line(state).strip())
 
     def _report(self, message: str | Finished) -> None:
+        """Print a message, or what is finished, with the time."""
         self._printed = time.monotonic()
         if isinstance(message, Finished):
             self._print(stamped(message), message.plain())
@@ -82,5 +82,4 @@ class ProgressLines:
             self._print(stamped(message), {"event": "message", "text": message})
 
     def _print(self, text: str, plain: dict[str, Any]) -> None:
-        line = json.dumps({"time": time.time(), **plain}) if self._as_json else text
-        print(line, flush=True)
+        print(json.dumps({"time": time.time(), **plain}) if self._as_json else text, flush=True)

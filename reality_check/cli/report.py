@@ -68,11 +68,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report_folders(options: argparse.Namespace) -> int:
+    """Write one report on several folders, or on packs, into the folder ``--out``."""
     from reality_check.api import report_folders
     from reality_check.cli.run_summary import print_summary
 
-    is_folder = len(options.dirs) == 1 and not options.dirs[0].is_file()
-    if options.out is None or options.compare or is_folder:
+    is_one_folder = len(options.dirs) == 1 and not options.dirs[0].is_file()
+    if options.out is None or options.compare or is_one_folder:
         raise UsageError(
             "a report of several folders is written as reality-check report DIR DIR ... --out DIR, "
             "without --compare; that of one folder goes into the folder itself, without --out."

@@ -131,7 +131,7 @@ def run(options: argparse.Namespace) -> int:
 
     started = time.monotonic()
     slurm = [f"slurm.{setting}" for setting in options.slurm]
-    experiment = load_experiment(options.experiment, [*options.overrides, *slurm])
+    experiment = load_experiment(options.experiment, options.overrides + slurm)
     out_dir = options.out or Path("runs") / experiment.name
     is_plain = not (options.quiet or options.json)
     if is_plain:
@@ -192,6 +192,7 @@ def _run_with_progress(
 
 
 def _interruption_message(options: argparse.Namespace) -> str:
+    """Return what is printed after Ctrl-C."""
     if options.launcher == "slurm":
         return (
             "\nThe SLURM jobs keep running; squeue --me lists them, scancel ends them. To watch "

@@ -42,6 +42,7 @@ def print_summary(results: ExperimentResults) -> None:
 
 
 def _cell(estimate: Estimate | None) -> str:
+    """Return a mean and the half-width of its interval in percent, or "-" without an estimate."""
     if estimate is None:
         return "-"
     mean, half = 100 * estimate.mean, estimate.half_width

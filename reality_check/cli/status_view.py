@@ -53,6 +53,7 @@ def show(state: dict[str, Any]) -> Group:
 
 
 def _running_tasks(state: dict[str, Any]) -> Table:
+    """Return a table with a row for each worker."""
     table = name_table("running", "how far", "for", "process", "log")
     for entry in state["running"]:
         log = entry["log"] and Path(entry["log"]).name
@@ -63,7 +64,7 @@ def _running_tasks(state: dict[str, Any]) -> Table:
 
 
 def _task(entry: dict[str, Any]) -> str:
-    """Return in words what a worker is doing."""
+    """Return in words what a running worker is doing."""
     if entry["stage"] is None:
         return entry["doing"] or "starting"
     name = trial_name(entry["stage"], entry)
@@ -71,6 +72,7 @@ def _task(entry: dict[str, Any]) -> str:
 
 
 def _progress(entry: dict[str, Any]) -> str:
+    """Return the fold and epoch of a running worker, or that it is gone."""
     if entry["alive"] is False:
         return "its worker is gone; will be retried"
     if entry["fold"] is None:
@@ -112,6 +114,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
 
 
 def _last_line(state: dict[str, Any]) -> str:
+    """Return a line with the time left and the workers, or the report of a complete run."""
     if state["state"] == "complete":
         return f"Complete. Report: {Path(state['folder']) / 'report.html'}"
     left = state["seconds_left"]

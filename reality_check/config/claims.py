@@ -33,9 +33,9 @@ class Than(Strict):
     """Category and metric of the second method of a pair, if they are not the first method's."""
 
     category: Category | None = None
-    """Category of the second method; null is the first method's."""
+    """Category of the second method; null: that of the first method."""
     metric: str | None = None
-    """Metric of the second method; null is the first method's."""
+    """Metric of the second method; null: that of the first method."""
 
 
 class Claim(Strict):
@@ -114,12 +114,14 @@ class Claim(Strict):
         for (first, second), category, metric in itertools.product(
             self.pairs, self.categories, self.metrics
         ):
-            other = self.than.category or category, self.than.metric or metric
-            yield Measured(first, category, metric), Measured(second, *other)
+            yield (
+                Measured(first, category, metric),
+                Measured(second, self.than.category or category, self.than.metric or metric),
+            )
 
 
 def _margin_number(margin: float | str) -> float | None:
-    """Return the number of points or of percent; None if there is no positive number."""
+    """Return the points or percent of a margin; None unless they are positive and finite."""
     if isinstance(margin, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", margin.strip())
         margin = float(match[1]) if match else 0.0

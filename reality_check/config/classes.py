@@ -23,7 +23,7 @@ NAMESPACES = {
     "regularizer": ("pytorch_metric_learning.regularizers",),
     "optimizer": ("torch.optim",),
 }
-#: Classes in these modules that cannot run here, and why.
+#: Classes in the modules of :data:`NAMESPACES` that cannot run here, and why.
 _UNUSABLE = {
     **dict.fromkeys(("ChunkedSoftmax", "ClassSampler"), "it is an argument of losses with proxies"),
     **dict.fromkeys(
@@ -89,7 +89,7 @@ def find_class(name: str, kind: str) -> Any:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise
+                raise  # the user's module exists, and imports one that is missing
             raise UsageError(
                 f"{kind} {name!r}: there is no module {error.name!r} in the current folder "
                 f"({folder}) or among the installed packages; expected a file "
@@ -121,6 +121,7 @@ def registered_names(kind: str) -> dict[str, str]:
     for module_name in NAMESPACES.get(kind, ()):
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
+            # Base classes, such as Optimizer, are left out, too.
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
             if inspect.isclass(value) and not hidden and key not in {kind.capitalize(), *_UNUSABLE}:
                 names.setdefault(key, module_name)
@@ -167,8 +168,8 @@ def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[s
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
         subject: the name of the object in messages, e.g. ``"loss ProxyAnchorLoss"``.
         extra: arguments of the harness, passed only if the constructor takes them and ``arguments``
-            does not set them to ``null``. Any other argument with the value ``$NAME`` gets the one
-            called NAME.
+            does not set them to ``null``. In ``arguments``, the value ``$NAME`` stands for the
+            argument NAME of the harness.
 
     Raises:
         UsageError: an unknown or missing argument, or the constructor refused the values.
@@ -192,14 +193,13 @@ def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[s
                 f"{subject} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
                 f"{nearest(key, valid)}"
             )
-    added = [key for key in extra if key in accepted and key not in withheld]
-    keywords.update({key: extra[key] for key in added})
+    keywords |= {key: extra[key] for key in extra if key in accepted and key not in withheld}
     missing = [name for name in required_arguments(cls) if name not in keywords]
     if missing:
-        known = f", or for what the harness knows one of {_names_of(extra)} as VALUE"
+        advice = f", or for what the harness knows one of {_names_of(extra)} as VALUE"
         raise UsageError(
             f"{subject} needs the argument {missing[0]!r}, which has no default; write "
-            f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
+            f"{missing[0]}: VALUE among its arguments{advice if extra else ''}."
         )
     # An optimiser's params are too long for a message.
     shown = ", ".join(f"{key}={one_line(keywords[key], 60)}" for key in keywords if key != "params")
@@ -211,10 +211,10 @@ def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[s
 
 def required_arguments(cls: Any) -> list[str]:
     """Return the names of the required arguments of a function or of a class's constructor."""
-    function = vars(cls).get("__init__", cls.__init__) if inspect.isclass(cls) else cls
+    function = cls.__init__ if inspect.isclass(cls) else cls
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # such as a class written in C
         return []
     settable = parameters[1:] if inspect.isclass(cls) else parameters
     return [p.name for p in settable if p.kind in _BY_NAME and p.default is p.empty]
@@ -230,12 +230,12 @@ def _build_nested(key: str, value: Any, subject: str, extra: Mapping[str, Any]) 
     if not (isinstance(value, Mapping) and "class" in value):
         return _harness_value(value, subject, extra)
     name = str(value["class"])
-    arguments = {name: item for name, item in value.items() if name != "class"}
+    arguments = {argument: item for argument, item in value.items() if argument != "class"}
     return build(find_class(name, kind or key), arguments, f"{subject}: {key} {name}", extra)
 
 
 def _harness_value(value: Any, subject: str, extra: Mapping[str, Any]) -> Any:
-    """Return the harness's value for ``$NAME``; other values are returned unchanged."""
+    """Return ``extra[NAME]`` for the value ``$NAME``; other values are returned unchanged."""
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
     if value[1:] not in extra:
@@ -250,7 +250,7 @@ def _names_of(extra: Mapping[str, Any]) -> str:
 def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
     """Return the argument names that a constructor accepts, and whether it may accept others.
 
-    ``**kwargs`` are followed to the base classes.
+    If a constructor takes ``**kwargs``, the arguments of its base classes are accepted, too.
     """
     if not inspect.isclass(cls):
         arguments = list(inspect.signature(cls).parameters.values())
@@ -261,7 +261,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         init = vars(base).get("__init__")
         if init is None or base is object:
             continue
-        if base.__module__ == "torch.nn.modules.module":
+        if base.__module__ == "torch.nn.modules.module":  # Module refuses its **kwargs
             return names, False
         parameters = list(inspect.signature(init).parameters.values())[1:]
         names += [p.name for p in parameters if p.kind in _BY_NAME and p.name not in names]
@@ -303,5 +303,5 @@ def source_fingerprint(name: str, kind: str) -> str | None:
     if not module:
         plugin = find_plugin(kind, name)
         return None if plugin is None else fingerprint(plugin.entry.module)
-    find_class(name, kind)
+    find_class(name, kind)  # imports the module
     return fingerprint(module)

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt
 
 from reality_check.config.types import (
+    CheckCounts,
     DataName,
     DataPath,
     Download,
     Fixed,
     MayDiffer,
-    Whole,
 )
 from reality_check.config.values import Strict
 
@@ -78,7 +78,7 @@ class OmniglotData(FilesData):
     size: _Side = 28
     channels: Literal[1, 3] = 1
     download: Download = False
-    check_counts: Whole = True
+    check_counts: CheckCounts = True
 
 
 class CUB200Data(FilesData):
@@ -87,7 +87,7 @@ class CUB200Data(FilesData):
     name: DataName = "cub200"
     reader: Literal["cub200"]
     download: Download = False
-    check_counts: Whole = True
+    check_counts: CheckCounts = True
 
 
 class Cars196Data(FilesData):
@@ -95,7 +95,7 @@ class Cars196Data(FilesData):
 
     name: DataName = "cars196"
     reader: Literal["cars196"]
-    check_counts: Whole = True
+    check_counts: CheckCounts = True
 
 
 class OnlineProductsData(FilesData):
@@ -104,7 +104,7 @@ class OnlineProductsData(FilesData):
     name: DataName = "stanford_online_products"
     reader: Literal["stanford_online_products"]
     download: Download = False
-    check_counts: Whole = True
+    check_counts: CheckCounts = True
 
 
 class InShopData(FilesData):
@@ -112,7 +112,7 @@ class InShopData(FilesData):
 
     name: DataName = "in_shop"
     reader: Literal["in_shop"]
-    check_counts: Whole = True
+    check_counts: CheckCounts = True
 
 
 class TensorsData(Strict):
@@ -135,10 +135,9 @@ class TensorsData(Strict):
     class_names: str | None = None
     """Name of the array of class names, by integer label, if there is one."""
     where: dict[str, int | list[int]] | None = None
-    """Rows to keep, as {array: values}: the integers that each of these arrays has in these
-    rows."""
+    """Rows to keep, as {array: values}: those in which each array has one of its values."""
     test: dict[str, int | list[int]] | None = None
-    """Rows of the official test set, in the same form; the others are for training."""
+    """Rows of the official test set, in the form of `where`; the others are for training."""
 
 
 class TorchDatasetData(Strict):
@@ -177,7 +176,7 @@ _TORCHVISION = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
 
 
 def _from_earlier_versions(values: Any) -> Any:
-    """Convert the MNIST data sets of earlier versions, which had their own readers."""
+    """Convert an MNIST data set of an earlier version, which had a reader of its own."""
     if not isinstance(values, Mapping) or values.get("reader") not in _TORCHVISION:
         return values
     return {

@@ -77,7 +77,7 @@ def describe(
 
 
 def description_of(function: Callable[..., Any]) -> Description:
-    """Return the description set by :func:`describe`; by default the title is the name."""
+    """Return the description set by :func:`describe`; without one, the name is the title."""
     described = getattr(function, _ATTRIBUTE, None)
     if isinstance(described, Description):
         return described

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-#: Name of the fingerprint of all pretrained weights, with the shared network's first.
+#: The key in ``code`` of the fingerprints of all pretrained weights, joined by ", ". The first is
+#: that of the network that the methods share.
 WEIGHTS = "pretrained weights"
 
 
@@ -20,8 +21,7 @@ def differing_keys(first: Any, second: Any, path: str = "") -> Iterator[str]:
                 yield name
     elif _is_list_of_mappings(first) and _is_list_of_mappings(second) and len(first) == len(second):
         for index, (left, right) in enumerate(zip(first, second, strict=True)):
-            label = left.get("name", index) if isinstance(left, Mapping) else index
-            yield from differing_keys(left, right, f"{path}.{label}")
+            yield from differing_keys(left, right, f"{path}.{left.get('name', index)}")
     elif first != second or isinstance(first, bool) != isinstance(second, bool):
         yield path
 
@@ -46,7 +46,7 @@ def conflicting_keys(
         name = key.removeprefix("code.")
         if may_differ(key) or key == "code":
             continue
-        if name != key:
+        if name != key:  # a key of ``code``, whose value is a fingerprint
             fingerprints = [(plain.get("code") or {}).get(name) for plain in (first, second)]
             if name == WEIGHTS:
                 fingerprints = [value and value.split(", ")[0] for value in fingerprints]

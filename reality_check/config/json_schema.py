@@ -55,7 +55,11 @@ _ALTERNATIVES: dict[tuple[str, str], list[Schema]] = {
 
 
 def json_schema(beside: Path | None = None) -> Schema:
-    """Return the schema as plain data, in draft 7, which all editors support."""
+    """Return the schema as plain data, in draft 7, which all editors support.
+
+    Args:
+        beside: the folder of the YAML, whose own files are suggested as names, too.
+    """
     top = Experiment.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top
@@ -67,7 +71,7 @@ def json_schema(beside: Path | None = None) -> Schema:
     for key, group in GROUPS.items():
         names = _name_schemas(config_files(group, beside), key)
         mappings = _mapping_schemas(top["properties"][key])
-        top["properties"][key] |= {"anyOf": [*names, *mappings]}
+        top["properties"][key] |= {"anyOf": names + mappings}
         for mapping in mappings:
             _add_base(definitions[mapping["$ref"].rpartition("/")[2]], names)
     _add_methods(top["properties"], definitions["Method"], beside)
@@ -91,7 +95,7 @@ def json_schema(beside: Path | None = None) -> Schema:
 
 
 def _adapt(definition: Schema, model: type[Strict]) -> None:
-    """Add descriptions of the keys, and require none that a base may give."""
+    """Add the descriptions of the keys, and require no key that a base may give."""
     name, descriptions = model.__name__, _attribute_docstrings(model)
     if name not in _COMPLETE:
         definition.pop("required", None)
@@ -99,8 +103,7 @@ def _adapt(definition: Schema, model: type[Strict]) -> None:
     definition.pop("description", None)  # written for readers of the code
     for key, value in definition.get("properties", {}).items():
         value.pop("title", None)
-        alternatives = _ALTERNATIVES.get((name, key))
-        if alternatives:
+        if alternatives := _ALTERNATIVES.get((name, key)):
             original = {keyword: value.pop(keyword) for keyword in [*value] if keyword != "default"}
             value["anyOf"] = [*original.pop("anyOf", [original]), *alternatives]
         default = _READER if key == "reader" else ""
@@ -131,12 +134,12 @@ def _mapping_schemas(value: Schema) -> list[Schema]:
     """Return the schemas of the mappings that a key accepts: one, or one per tag."""
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
-    # Pydantic 2.7 wraps a reference that has a neighbour.
+    # Pydantic 2.7 wraps a reference in a list, ``allOf``, if there are other keywords beside it.
     return value.pop("oneOf", None) or value.pop("allOf", [])
 
 
 def _name_schemas(files: Iterable[str], key: str) -> list[Schema]:
-    """Return schemas of the known names, which editors suggest, and of any path."""
+    """Return a schema of the known names, which editors suggest, and one of any path."""
     return [{"enum": sorted({*files, *plugins(key)})}, _STRING]
 
 
@@ -169,7 +172,7 @@ def _ref(name: str) -> Schema:
 def _draft_7(value: Any) -> Any:
     """Translate draft 2020-12 of JSON Schema to draft 7."""
     if isinstance(value, list):
-        return [_draft_7(item) for item in value]
+        return list(map(_draft_7, value))
     if not isinstance(value, dict):
         return value
     value.pop("discriminator", None)

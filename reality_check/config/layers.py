@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reality_check.config.search import kept_below
+from reality_check.config.search import kept_keys
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Internal key of the changes of methods by name, until the methods are read.
+#: Internal key of an experiment, removed when its methods are read: a list of mappings from a
+#: method's name to its changed keys.
 CHANGES = " changes of methods"
 #: The name that stands for all methods in a mapping of changes.
 _ALL = "all"
@@ -20,13 +21,13 @@ _NAMED = ("dataset", "model", "protocol")
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Merge changes into a mapping at any depth; ranges, classes and optimisers are replaced.
 
-    Which keys of a search are kept is defined by :func:`reality_check.config.search.kept_below`.
+    Which keys of a search are kept is defined by :func:`reality_check.config.search.kept_keys`.
     """
     merged = dict(base)
     for key, value in changes.items():
         old = merged.get(key)
         if isinstance(old, Mapping) and isinstance(value, Mapping) and not _replaces(old, value):
-            merged[key] = merge(kept_below(old, value) if key == "search" else old, value)
+            merged[key] = merge(kept_keys(old, value) if key == "search" else old, value)
         else:
             merged[key] = value
     return merged
@@ -56,8 +57,9 @@ def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
         if key in lower and isinstance(value, Mapping) and "base" not in value:
             base = {"base": lower[key]} if isinstance(lower[key], str) else lower[key]
             upper[key] = merge(base, value)
+    # The values of the upper YAML's _NAMED keys are complete by now; they replace the lower ones.
     merged = merge({k: v for k, v in lower.items() if k not in (*_NAMED, CHANGES)}, upper)
-    merged = {**{k: lower[k] for k in _NAMED if k in lower}, **merged}
+    merged = {k: lower[k] for k in _NAMED if k in lower} | merged
     return {**merged, CHANGES: changes} if changes else merged
 
 
@@ -95,7 +97,12 @@ def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
 def change_methods(
     methods: list[dict[str, Any]], changes: Sequence[Mapping[str, Any]], where: str
 ) -> None:
-    """Apply changes to methods by their names, in place."""
+    """Apply changes to methods, in place.
+
+    Args:
+        changes: mappings from a method's name, or ``all``, to its changed keys.
+        where: the experiment, for messages.
+    """
     names = [str(method.get("name")) for method in methods]
     for change in changes:
         for name, values in change.items():
@@ -117,6 +124,6 @@ def change_methods(
 
 
 def own_training(changes: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
-    """Return a method's training: the protocol's, with the keys that the method changes."""
+    """Return a method's training: that of the protocol, if there is any, with the changes."""
     common = protocol.get("training") if isinstance(protocol, Mapping) else None
     return merge(common, changes) if isinstance(common, Mapping) else dict(changes)

@@ -40,7 +40,10 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
 
 
 def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
-    """Return the message about a mistake, with several lines if a check found several mistakes."""
+    """Return the message about a mistake, an entry of pydantic's ``ValidationError.errors()``.
+
+    The message has several lines if one check found several mistakes.
+    """
     location = _without_tags(mistake["loc"])
     name = _dotted(location, data)
     kind, value = mistake["type"], mistake.get("input")
@@ -102,7 +105,7 @@ def _dotted(location: Sequence[Any], data: Any) -> str:
 
 
 def _valid_keys(location: Sequence[Any], model: Any) -> list[str]:
-    """Return the valid keys of the model at a location, which has the tags that pydantic adds."""
+    """Return the valid keys of the model at a location as pydantic gives it, with tags."""
     for key, part in itertools.pairwise((None, *location)):
         if part in _TAGGED.get(key, ()):
             model = _TAGGED[key][part]

@@ -196,9 +196,9 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
     if match := _ON_OTHER_IMAGES.fullmatch(name):
         return _on_other_images(name, match[1], find_metric(match[2]))
     if match := _ON_PAIRS.fullmatch(name):
-        higher_is_better = None if match[2] else True
-        template = Metric(name, name.replace("_", " "), "verification", higher_is_better)
-        return replace(template, images="pairs", pairs=match[1])
+        higher_is_better = None if match[2] else True  # None for a standard error
+        title = name.replace("_", " ")
+        return Metric(name, title, "verification", higher_is_better, images="pairs", pairs=match[1])
     if described and name in described:
         return _own_metric(name, described[name])
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
@@ -209,17 +209,18 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
 
 def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | None:
     """Return a metric on corrupted images or on images of the trainval classes, if there is one."""
-    groups = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
-    if metric is None or metric.images != "test" or metric.function not in groups:
+    functions = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
+    if metric is None or metric.images != "test" or metric.function not in functions:
         return None
-    where = " on trainval" if images == "trainval" else f" ({images.replace('_', ' ')})"
-    title = f"{metric.title}{where}"
+    suffix = " on trainval" if images == "trainval" else f" ({images.replace('_', ' ')})"
+    title = f"{metric.title}{suffix}"
     return replace(
         metric, name=name, title=title, selects=False, images=images, on_test_images=metric.name
     )
 
 
 def _own_metric(name: str, description: Description) -> Metric:
+    """Return the metric that a user or a plugin defines under this name."""
     unit = f" ({description.unit})" if description.unit else ""
     return Metric(
         name,
@@ -244,7 +245,7 @@ def metric_of(name: str, described: Mapping[str, Description] | None = None) -> 
 
 def names_on(images: str, names: Iterable[str]) -> list[str]:
     """Return the metrics that are measured on ``images``, by their names on test images."""
-    metrics = (metric_of(name) for name in names)
+    metrics = map(metric_of, names)
     return [metric.on_test_images or metric.name for metric in metrics if metric.images == images]
 
 
@@ -280,6 +281,7 @@ def check_name(name: str) -> None:
         )
     known = find_metric(name)
     if known is not None:
+        # This raises UsageError if several packages have a metric of that name.
         find_plugin("metric", name, [] if known.is_own else [("reality_check", name)])
         return
     listed = ", ".join(known for known in _BY_NAME if known not in METRICS)

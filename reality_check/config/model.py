@@ -99,6 +99,7 @@ class Embedder(Strict):
 
 
 def _in_words(value: Any) -> str:
+    """Return a value, or the values among which it is searched, in words."""
     if isinstance(value, Range):
         return f"{value.low:g} to {value.high:g}"
     return " or ".join(map(str, value.choices)) if isinstance(value, Choices) else str(value)
@@ -153,7 +154,7 @@ class Model(Strict):
     """The last linear layer."""
     neck: Literal["none", "batch_norm", "heated_up_softmax"] = "none"
     """A BatchNorm without scale and shift behind the embedder: batch_norm with torch's eps and
-    momentum, or heated_up_softmax with those of that paper."""
+    momentum, or heated_up_softmax with the eps and momentum of that paper."""
     preprocessing: Input = Field(default_factory=Input)
     """Preprocessing that differs from that with which the weights were trained."""
 
@@ -179,6 +180,7 @@ class Model(Strict):
 
     @model_validator(mode="after")
     def _resolve_head(self) -> Self:
+        """Fill in the parts of a model without a head, or refuse parts beside a head."""
         if self.bn_relu_modules and self.head not in _WITH_NECK:
             raise ValueError(
                 "bn_relu_modules go before the BatchNorm neck of a head; write head: "
@@ -222,10 +224,10 @@ class Model(Strict):
             return self
         assert self.embedder is not None
         default = Embedder()
-        params = {name: getattr(default, name.rpartition(".")[2]) for name in searched} | {
-            name: value for name, value in params.items() if name in searched
+        values = {
+            name: params.get(name, getattr(default, name.rpartition(".")[2])) for name in searched
         }
-        plain = fill_in(dict(self.embedder), EMBEDDER, params)
+        plain = fill_in(dict(self.embedder), EMBEDDER, values)
         return self.model_copy(update={"embedder": Embedder.model_validate(plain)})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:

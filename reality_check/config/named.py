@@ -43,9 +43,9 @@ def find_experiment(path: str | Path) -> Path:
     if file.is_file():
         return file.resolve()
     named = config_files("experiments")
-    papers = paper_files()
-    if str(path) in named or str(path) in papers:
-        return (named | papers)[str(path)]
+    known = named | paper_files()
+    if str(path) in known:
+        return known[str(path)]
     if file.is_dir():
         raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
     if file.suffix in (".yaml", ".yml"):
@@ -57,7 +57,7 @@ def find_experiment(path: str | Path) -> Path:
     raise UsageError(
         f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
         f"with the package: {_short_list(named, 'experiments')}; those of the papers: "
-        f"reality-check show papers.{nearest(str(path), [*named, *papers])}"
+        f"reality-check show papers.{nearest(str(path), known)}"
     )
 
 
@@ -97,6 +97,7 @@ def named_protocol(name: str) -> Protocol:
 
 
 def _read_shipped(name: str, group: str) -> dict[str, Any]:
+    """Return the content of a shipped YAML, merged with its bases."""
     file = shipped_files(group)[name]
     data = {"name": file.stem, **read_yaml(file)}
     base = data.pop("base", None)
@@ -113,12 +114,13 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
         raise UsageError(
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
+    # ``every`` reports the mistakes of all entries together.
     lists = every(partial(_expand_entry, entry, beside) for entry in methods)
     return list(itertools.chain.from_iterable(lists))
 
 
 def _expand_entry(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
-    """Return the one method of an entry, or those of its pack."""
+    """Return the one method of an entry, or the methods of its pack."""
     if isinstance(entry, Mapping) and "from" in entry:
         return packed_methods(entry, beside)
     if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
@@ -137,7 +139,9 @@ def expand(
     """Turn a name, a path or a mapping with ``base`` into a plain mapping.
 
     Args:
+        key: the key of the experiment that the value belongs to.
         group: the folder in ``configs/`` that its names are in.
+        beside: the folder of the YAML, whose own files are found by name, too.
         trail: the files whose ``base`` led here.
 
     Raises:
@@ -208,6 +212,7 @@ def _find_named(
 ) -> Path:
     """Return the YAML file of a name or path."""
     if name.endswith((".yaml", ".yml")):
+        # A path in a base may be relative to that base.
         file = find_path(name, *(path.parent for path in trail[-1:]), beside)
         if not file.is_file():
             raise UsageError(f"{key}: there is no file {name!r}.")

@@ -33,6 +33,7 @@ def marked_keys(between: str) -> frozenset[str]:
 
 
 def _is_below(key: str, marked: frozenset[str]) -> bool:
+    """Return whether a key, ignoring the method's name in it, is marked or below a marked key."""
     _, _, method_key = key.removeprefix("methods.").partition(".")  # after the method's name
     keys = [key, f"methods.{method_key}"] if key.startswith("methods.") and method_key else [key]
     return any(key == mark or key.startswith(f"{mark}.") for mark in marked for key in keys)

@@ -93,6 +93,7 @@ def _list_error(keys: Sequence[str], dotted: str) -> UsageError:
 
 
 def _find_method(methods: Sequence[dict[str, Any]], name: str, dotted: str) -> dict[str, Any]:
+    """Return the method of a name or an index."""
     for index, method in enumerate(methods):
         if name in (method.get("name"), str(index)):
             return method

@@ -33,7 +33,7 @@ def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[s
         )
     file = find_path(str(entry["from"]), beside)
     archive = unseal(file, SCHEMA, VERSION)
-    # The keys that have their default are not in it: another version may not know them.
+    # "given" lacks the keys that have their default, because another version may not know them.
     experiment = archive.about["given"]
     methods = {method["name"]: method for method in experiment["methods"]}
     chosen = entry.get("methods", list(methods))

@@ -65,6 +65,7 @@ class Split(Strict):
     @model_validator(mode="before")
     @classmethod
     def _read_file(cls, value: Any) -> Any:
+        """Read a split that is given by path; ``validation`` implies its rule and folds."""
         if isinstance(value, str):
             try:
                 value = read_yaml(Path(value))
@@ -187,13 +188,13 @@ class Protocol(Strict):
     def _check_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for name in value:
             check_name(name)
-            listed = metric_of(name).pairs
-            if listed and listed not in info.data.get("pairs", [listed]):
+            list_name = metric_of(name).pairs
+            # If ``pairs`` is invalid, info.data lacks it, and only that mistake is reported.
+            if list_name and list_name not in info.data.get("pairs", [list_name]):
                 raise ValueError(
-                    f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
+                    f"{name!r} needs a list; write pairs: {{{list_name}: {{file: PATH}}}}"
                 )
-        repeated = duplicates(value)
-        if repeated:
+        if repeated := duplicates(value):
             raise ValueError(f"{repeated[0]!r} is listed twice; list each metric once")
         return value
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
-from reality_check.config.metrics import METRICS, check_name
+from reality_check.config.metrics import CATEGORIES, METRICS, check_name
 from reality_check.config.values import Strict, is_number
 
 
@@ -15,7 +15,7 @@ def _parse_figure(value: Any) -> Any:
     numbers = value if isinstance(value, list | tuple) else [value]
     if not 1 <= len(numbers) <= 2 or not all(map(is_number, numbers)):
         raise ValueError(f"a published figure is a number or [value, spread], got {value!r}")
-    return tuple(float(number) for number in numbers)
+    return tuple(map(float, numbers))
 
 
 #: Value and, if it was published, spread; in percent if the metric is a fraction.
@@ -75,11 +75,10 @@ class PublishedResults(Strict):
     @field_validator("results")
     @classmethod
     def _check_results(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        categories = ("aggregate", "ensemble", "complete")
-        wrong = [name for name in value if name not in categories]
+        wrong = [name for name in value if name not in CATEGORIES]
         if wrong:
             raise ValueError(
-                f"{wrong[0]!r} is not a category; write one of {', '.join(categories)}"
+                f"{wrong[0]!r} is not a category; write one of {', '.join(CATEGORIES)}"
             )
         for methods in value.values():
             for figures in methods.values():

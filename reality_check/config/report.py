@@ -18,7 +18,6 @@ class Report(Strict):
     @field_validator("columns")
     @classmethod
     def _check_distinct(cls, names: list[str]) -> list[str]:
-        repeated = duplicates(names)
-        if repeated:
+        if repeated := duplicates(names):
             raise ValueError(f"the column {repeated[0]!r} is named twice; name it once")
         return names

@@ -180,11 +180,11 @@ def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     return {key: search[key] for key in search if key not in others} | {"kind": kind}
 
 
-def kept_below(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+def kept_keys(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a search keeps if a YAML or an override changes some of its keys.
 
-    If another kind is named, only its keys are kept; if there are fewer trials than start-up
-    trials, the latter are reduced to the former.
+    If the changes name a kind, only the keys of that kind are kept. If they set fewer trials than
+    the search has start-up trials, the number of start-up trials is reduced.
     """
     if "kind" in changes:
         search = of_kind(search, changes["kind"])
@@ -206,6 +206,7 @@ def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _with_kind(search: Any) -> Any:
+    """Return a search with its kind, by default ``one``; refuse a key of another kind."""
     if not isinstance(search, Mapping):
         return search
     search = {"kind": "one", **_from_earlier_versions(search)}

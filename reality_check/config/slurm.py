@@ -57,8 +57,7 @@ class Slurm(Strict):
         dashed = next((key for key in value if key.startswith("-")), None)
         if dashed is not None:
             raise ValueError(f"write {dashed.lstrip('-')!r} without the dashes of {dashed!r}")
-        reserved = sorted({"array", "output", "error", "signal", "time", "mem"} & set(value))
-        if reserved:
+        if reserved := sorted({"array", "output", "error", "signal", "time", "mem"} & set(value)):
             raise ValueError(f"extra cannot set {reserved[0]!r}: the launcher itself does")
         return value
 

@@ -98,15 +98,17 @@ def fingerprint(module: str) -> str | None:
 
 
 def own_files(module: str) -> dict[str, Path]:
-    """Return the files of an own module and of the own modules that it imports, by name.
+    """Return the files of an own module and of the own modules that it imports, by module name.
 
     Only modules in the folder of the module count, not libraries elsewhere. The result is empty if
     the module is not the user's own.
     """
     root = _own_root(module.partition(".")[0])
+    if root is None:
+        return {}
     files: dict[str, Path] = {}
-    waiting = [] if root is None else [module]
-    while root is not None and waiting:
+    waiting = [module]
+    while waiting:
         name = waiting.pop()
         *packages, last = name.split(".")
         if name in files or not last or _own_root(packages[0] if packages else last) != root:
@@ -119,7 +121,7 @@ def own_files(module: str) -> dict[str, Path]:
 
 
 def _own_root(top: str) -> Path | None:
-    """Return the folder with a top-level module of the user; ``None`` if it is not the user's."""
+    """Return the folder of a top-level module; ``None`` if the module is not the user's own."""
     if top in (*_OURS, *sys.stdlib_module_names):
         return None
     try:
@@ -166,6 +168,7 @@ def _installed_package(top: str) -> str | None:
 
 
 def _distribution(top: str) -> Distribution | None:
+    """Return the installed distribution that contains a top-level module, if there is one."""
     names = _distribution_names(tuple(sys.path)).get(top)
     return distribution(names[0]) if names else None
 

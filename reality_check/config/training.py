@@ -188,7 +188,7 @@ _KINDS_OF_KEYS = {
 class Schedule(Strict):
     """A factor by which the learning rates of all parts change during training.
 
-    ``cosine`` and ``polynomial`` fall from 1 to ``end`` at ``max_epochs``, the latter as
+    ``cosine`` and ``polynomial`` fall from 1 to ``end`` at ``max_epochs``; ``polynomial`` falls as
     (1-t)^power for the fraction t of the training. During the first ``warmup_iterations``, the
     factor is also multiplied by a number that rises linearly from ``warmup_start`` to 1.
     """
@@ -255,7 +255,7 @@ class GpuSettings(Strict):
     """Whether torch.compile compiles the network."""
 
     def described(self) -> str:
-        """Return the names of the enabled settings in reports."""
+        """Return the enabled settings in words; ``"plain"`` if there are none."""
         names = {
             "CUDA graph": self.cuda_graph,
             "channels_last": self.channels_last,

@@ -35,7 +35,7 @@ PositiveInt = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class MayDiffer:
-    """Mark of a key of the schema whose value, with all keys below it, may differ.
+    """Marks a key of the schema, with all keys below it, as allowed to differ.
 
     :mod:`reality_check.config.neutral_keys` finds the marked keys.
 
@@ -56,7 +56,7 @@ DataPath = Annotated[str, RESULT_NEUTRAL]
 Download = Annotated[
     bool, RESULT_NEUTRAL, Field(description="Whether to fetch what is missing into `path`.")
 ]
-Whole = Annotated[
+CheckCounts = Annotated[
     bool, Field(description="Whether the data set must be complete: all its classes and images.")
 ]
 DataName = Annotated[Name, Field(description="Name of the data set in reports.")]

@@ -83,11 +83,12 @@ class Strict(BaseModel):
 
 
 def _as_meant(value: Any, field: FieldInfo | None) -> Any:
-    """Return unquoted words, and booleans if the key takes a number, as text."""
+    """Return a value, as text if it is an unquoted word, or a bool whose key takes a number."""
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
-    is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
+    # 1 stands for a Literal of numbers, such as Literal[1, 2].
+    is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))
     return str(value) if is_numeric or isinstance(value, Unquoted) else value
 
 
@@ -271,7 +272,7 @@ def ends_of(value: Any) -> list[Any]:
     """Return all choices, both ends of a range, or the number itself."""
     if isinstance(value, Range):
         ends = [value.low, value.high]
-        return [int(end) for end in ends] if value.integer else ends
+        return list(map(int, ends)) if value.integer else ends
     return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
 
 
@@ -281,6 +282,7 @@ def dump_value(value: Any) -> Any:
 
 
 def _dumped(value: Searched) -> dict[str, Any]:
+    """Return a range or choices as plain data; the ends of a range of integers as ints."""
     plain = value.model_dump(by_alias=True, exclude_defaults=True)
     return plain | (dict(zip(_KEYS, ends_of(value), strict=False)) if "low" in plain else {})
 

@@ -54,6 +54,7 @@ class _Plain:
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Construct a mapping as the base class does, but refuse a key that is given twice."""
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):

@@ -70,11 +70,11 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
 
 
 def _find_reader(name: str) -> Any:
-    known = [module.name for module in pkgutil.iter_modules(readers.__path__)]
-    modules = [module for module in known if not module.startswith("_")]
-    if name not in modules:
+    """Return the module of a reader; raise UsageError if there is none of that name."""
+    known = [m.name for m in pkgutil.iter_modules(readers.__path__) if m.name[0] != "_"]
+    if name not in known:
         raise UsageError(
-            f"Reader {name!r} does not exist; write reader: {' or '.join(modules)}."
-            + nearest(str(name), modules)
+            f"Reader {name!r} does not exist; write reader: {' or '.join(known)}."
+            + nearest(str(name), known)
         )
     return importlib.import_module(f"{readers.__name__}.{name}")

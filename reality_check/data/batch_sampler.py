@@ -12,7 +12,7 @@ from reality_check.utils.errors import UsageError
 
 
 class _Sampler:
-    """Base class of samplers: their state consists of decks and a random generator."""
+    """Base class of samplers, whose state consists of named decks and a random generator."""
 
     def __init__(self, seed: int, **decks: _Decks) -> None:
         self._generator = np.random.default_rng(seed)
@@ -123,7 +123,12 @@ def build_sampler(
 
 
 class _Decks:
-    """Several decks of cards in one array; each is dealt to its end, then reshuffled."""
+    """Decks of cards, which are images or classes; each deck is dealt to its end, then reshuffled.
+
+    Args:
+        cards: the cards of all decks, one deck after the other.
+        sizes: the number of cards of each deck.
+    """
 
     def __init__(self, cards: np.ndarray, sizes: np.ndarray) -> None:
         self._cards = cards.astype(np.int64)
@@ -184,6 +189,7 @@ class _Decks:
 
 
 def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> None:
+    """Raise UsageError unless batches of this size can be drawn from the classes."""
     if samples_per_class < 1 or batch_size < 1:
         raise UsageError(
             f"batch_size={batch_size} and samples_per_class={samples_per_class}, "

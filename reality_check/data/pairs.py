@@ -35,11 +35,12 @@ def read_pairs(lists: Mapping[str, PairList], test: SampleSet) -> dict[str, Pair
 
 
 def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
-    """Read a list.
+    """Read a list, and order its pairs by folds.
 
     Fold k consists of the k-th tenth of the pairs of one class and the k-th tenth of the others.
     """
-    subject, row_of_name = f"the list of pairs {pair_list.file!r}", dict[str, int]()
+    subject = f"the list of pairs {pair_list.file!r}"
+    row_of_name: dict[str, int] = {}
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
         key = _normalize_name(name.removeprefix(pair_list.images))
         if name.startswith(pair_list.images) and row_of_name.setdefault(key, row) != row:
@@ -58,7 +59,7 @@ def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
         raise UsageError(f"{subject} cannot be read after {len(pairs)} pairs: {error}.") from None
     first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
     indices_by_kind = np.flatnonzero(flags), np.flatnonzero(flags == 0)
-    sizes = [len(indices) for indices in indices_by_kind]
+    sizes = list(map(len, indices_by_kind))
     if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
             f"{subject} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "

@@ -19,7 +19,7 @@ WORKERS_ON_GPU = "REALITY_CHECK_WORKERS_ON_GPU"
 
 
 class DeviceArray:
-    """An array of samples on a device, shared by its views so that all of them can leave a GPU.
+    """An array of samples on a device, which its views share, so that they leave a GPU together.
 
     Attributes:
         tensor: the whole array.
@@ -30,7 +30,7 @@ class DeviceArray:
         self.tensor = as_tensor(array)
 
     def take_off(self) -> None:
-        """Move off the device; later batches come from the array in memory."""
+        """Leave the device; later batches are taken from the array in main memory."""
         array = self._array()
         if array is not None:
             self.tensor = as_tensor(array)
@@ -44,7 +44,7 @@ _process_count = 1
 
 
 def device_array(array: np.ndarray, device: torch.device) -> DeviceArray:
-    """Return an array on a device, uploaded once, or in memory if it is too large for a GPU."""
+    """Return an array on a device, uploaded once; in main memory if it does not fit on a GPU."""
     key = (id(array), device)
     if key in _resident:
         return _resident[key]
@@ -70,7 +70,7 @@ def share_gpu(processes: int) -> None:
 
 
 def processes_on_gpu() -> int:
-    """Return the number that :func:`share_gpu` set."""
+    """Return the number of processes that :func:`share_gpu` set, 1 by default."""
     return _process_count
 
 
@@ -93,5 +93,6 @@ def as_tensor(array: np.ndarray) -> Tensor:
 
 
 def _fits(nbytes: int, device: torch.device) -> bool:
+    """Return whether the copies of all processes fit into the memory that they may take."""
     needed = nbytes * _process_count
     return device.type != "cuda" or needed <= _MEMORY_SHARE * free_memory(device)

@@ -43,8 +43,8 @@ class SampleSet(ABC):
         source: the images that the samples were computed from, which reports show, if known.
 
     Raises:
-        UsageError: if an array has another type or shape, a label is not that of a class, a class
-            has no sample or a name occurs twice.
+        UsageError: if an array has another type or shape, a label has no class, a class has no
+            sample, or a class name occurs twice.
     """
 
     #: What error messages call a sample.
@@ -85,7 +85,7 @@ class SampleSet(ABC):
         Raises:
             UsageError: if ``classes`` is empty, or has a label twice or one that does not exist.
         """
-        chosen = [int(label) for label in classes]
+        chosen = list(map(int, classes))
         if not chosen or sorted(chosen) != sorted(set(chosen) & set(range(self.num_classes))):
             raise UsageError(
                 f"A subset of {self.name!r} must be classes among 0..{self.num_classes - 1}, each "
@@ -217,6 +217,7 @@ def _check_official_split(data: SampleSet) -> None:
 
 
 def _check_labels(data: SampleSet) -> None:
+    """Raise UsageError unless labels, names and samples fit, and every class has a sample."""
     name, noun, labels, class_names = data.name, data.noun, data.labels, data.class_names
     count = len(data.samples)
     if labels.dtype != np.int64 or labels.shape != (count,):

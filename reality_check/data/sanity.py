@@ -43,6 +43,7 @@ def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _comparison_key(name: str) -> str:
+    """Return a name without the differences that :func:`similar_names` ignores."""
     text = unicodedata.normalize("NFKC", name)
     text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
     text = re.sub(r"(?<![\d.])0+(?=\d)", "", " ".join(text.split()))
@@ -86,13 +87,15 @@ def copies(data: SampleSet, tested: Sequence[int]) -> str:
     _, content_ids = np.unique(keys, return_inverse=True)
 
     def count_in(groups: np.ndarray) -> int:
-        """Return how many samples have a copy in another group."""
-        # A content is in as many groups as there are distinct pairs with it.
+        """Return how many samples have a copy in another group, given each sample's group."""
+        # The distinct pairs of a content and a group, each as one number.
         pairs = np.unique(content_ids * data.num_classes + groups)
         return int((np.bincount(pairs // data.num_classes) > 1)[content_ids].sum())
 
     count = count_in(data.labels)
-    return (count > 0) * (
+    if not count:
+        return ""
+    return (
         f"{count} of {len(data)} {data.noun}s have an identical copy in another class, "
         f"{count_in(np.isin(data.labels, tested))} of them in training and in test classes: no "
         "loss gets both right."

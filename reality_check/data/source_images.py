@@ -25,7 +25,7 @@ class SourceImages:
     """The images that the rows of a file of features were computed from.
 
     Args:
-        config: configuration of the data set as JSON, see :func:`described`.
+        config: configuration of the data set as JSON, see :func:`dataset_json`.
         fingerprint: fingerprint of the data set when it was embedded.
         rows: int64, shape (N,): the index of each sample's image.
         samples: the number of rows in the file.
@@ -53,7 +53,7 @@ class SourceImages:
         return data.images[self.rows]
 
 
-def described(config: Any) -> str:
+def dataset_json(config: Any) -> str:
     """Return a data set's configuration as JSON, with an absolute path and without download."""
     plain = config.plain()
     path = plain.get("path")
@@ -62,7 +62,7 @@ def described(config: Any) -> str:
     return json.dumps(plain | ({"download": False} if "download" in plain else {}))
 
 
-def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
+def recorded_source(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
     """Return the images that ``reality-check embed`` recorded in a file; None if there are none."""
     if "source" not in columns or "made_of" not in columns:
         return None

@@ -121,8 +121,10 @@ def class_splits(
             f"which need at least {required} and 2: each validates on 2; write fewer folds or "
             "other split.test_classes, or give more classes."
         )
-    ranks = _RULES[rule](len(trainval), folds)
-    parts = [_make_fold(trainval, [trainval[rank] for rank in validated]) for validated in ranks]
+    parts = (
+        _make_fold(trainval, [trainval[rank] for rank in ranks])
+        for ranks in _RULES[rule](len(trainval), folds)
+    )
     return ClassSplits(trainval, test, tuple(parts))
 
 
@@ -166,6 +168,7 @@ def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
 def _find_labels(
     names: Sequence[str], labels: Mapping[str, int], dataset: str, key: str
 ) -> tuple[int, ...]:
+    """Return the labels of class names; raise UsageError if a name does not exist."""
     unknown = next((name for name in names if name not in labels), None)
     if unknown is not None:
         raise UsageError(
@@ -178,10 +181,9 @@ def _find_labels(
 def _split_by_names(
     trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
-    """Return the split of the rule ``"own"``, with the validation classes of each fold."""
+    """Return the split of the rule ``"own"``, given the validation classes of each fold."""
     for number, classes in enumerate(validation):
-        tested = set(classes) & set(test)
-        if tested:
+        if tested := set(classes) & set(test):
             raise UsageError(
                 f"protocol.split.validation[{number}] has {len(tested)} of the classes that are "
                 "tested; take them out, or name the tested ones in protocol.split.test_classes."
@@ -197,13 +199,15 @@ def _split_by_names(
 
 
 def _make_fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
+    """Return the fold that validates on some trainval classes and trains on the others."""
     return Fold(tuple(sorted({*trainval} - {*validation})), tuple(sorted(validation)))
 
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:
+    """Return the validation classes of each fold by the rule ``"mlrc"``, as ranks."""
     size = total // folds
     # Fold 0 wraps around: it validates on the last block.
-    ends = [part * total // folds or total for part in range(folds)]
+    ends = [fold * total // folds or total for fold in range(folds)]
     return [range(end - size, end) for end in ends]
 
 
@@ -217,6 +221,6 @@ _RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
 
 
 def _check_disjoint(parts: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
-    shared = set(first) & set(second)
-    if shared:
+    """Raise ``ValueError`` if two groups of classes, which ``parts`` names, share a class."""
+    if shared := set(first) & set(second):
         raise ValueError(f"Split leaks: {parts} share the classes {sorted(shared)[:5]}.")

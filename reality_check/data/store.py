@@ -39,7 +39,7 @@ class PixelStore(_Store):
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
         self._frame = _common_frame(images)
-        if self._frame is not None:
+        if self._frame is not None:  # the array is a sequence of frames, and each image is one
             self._rows = torch.from_numpy(self._offsets // int(np.prod(self._frame)))
 
     def __len__(self) -> int:
@@ -49,6 +49,7 @@ class PixelStore(_Store):
         """Return the images at the indices ``rows``, int64 (B,), on the device."""
         if self._frame is not None:
             pixels, size = self._samples.tensor, int(np.prod(self._frame))
+            # Any incomplete frame at the end is cut off.
             frames = pixels[: len(pixels) // size * size].view(-1, *self._frame)
             return PixelBatch(gather(frames, self._rows[torch.from_numpy(rows)], self.device))
         sizes = np.stack([self._heights[rows], self._widths[rows]], axis=1)
@@ -102,9 +103,10 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
 
 
 def _common_frame(images: Images) -> tuple[int, int, int] | None:
-    """Return the shape (H, W, C) of all images if they start at multiples of its size, else None.
+    """Return the shape (H, W, C) that all images have.
 
-    None is also returned if the images have different shapes.
+    Returns:
+        The shape; None if the shapes differ, or an image starts at no multiple of the shape's size.
     """
     if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None

@@ -110,6 +110,7 @@ class Tensors:
 
     @staticmethod
     def _slice_or_rows(rows: np.ndarray) -> slice | np.ndarray:
+        """Return consecutive rows as a slice, which copies nothing, and others unchanged."""
         if len(rows) and (np.diff(rows) == 1).all():
             return slice(int(rows[0]), int(rows[-1]) + 1)
         return rows
@@ -120,6 +121,7 @@ class Tensors:
 
 
 def _check_finite(array: np.ndarray, subject: str) -> None:
+    """Raise UsageError if a value is NaN, infinite or too large; a large array is read in parts."""
     rows_per_chunk = max(1, _CHUNK // max(1, array[0].size))
     for first in range(0, len(array), rows_per_chunk):
         finite = np.abs(array[first : first + rows_per_chunk]) < _LARGEST

@@ -57,7 +57,7 @@ def score_baselines(
         images = build_pipeline(test, model, training.augmentation, device)
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
-    forwards: dict[str, Forward] = {}
+    forwards: dict[str, Forward] = {}  # by the name of the baseline
     raw = raw_input(shape)
     if trainval is not None and raw is not None:
         trainval_images = build_pipeline(trainval, model, training.augmentation, device)
@@ -73,7 +73,7 @@ def score_baselines(
     networks = [network] * len(forwards)
     for corruption, names in by_corruption(extra_metrics).items():
         corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
-        added_names = [name for name in names if name not in METRICS]
+        added_names = [name for name in names if name not in METRICS]  # METRICS are always computed
         for metrics, embeddings in zip(scores.values(), corrupted, strict=True):
             corrupted_metrics = evaluate(embeddings, test.labels, True, added_names, test.queries)
             metrics.update(renamed(corrupted_metrics, f"{corruption}_", names))
@@ -102,6 +102,6 @@ def projection(images: Pipeline, size: int) -> Forward:
     The components are fitted to at most 4,096 of the images, evenly spread over them.
     """
     rows = evenly_spread(len(images), MOST_FITTED)
-    vectors = torch.cat([as_vectors(batch) for batch in images.evaluation_batches(rows)])
+    vectors = torch.cat(list(map(as_vectors, images.evaluation_batches(rows))))
     mean, components = principal_components(vectors, min(size, *vectors.shape))
     return lambda batch: (as_vectors(batch) - mean) @ components.T

@@ -45,7 +45,7 @@ def score_folds(
         embeddings: test-image embeddings from each fold's best model, in fold order; each of shape
             (N, D), not normalized.
         labels: the labels of the test images, (N,).
-        normalize: whether the method's own geometry is that of unit vectors.
+        normalize: whether the method itself compares unit vectors, not raw ones.
         extra_metrics: metrics in addition to the protocol's three, see
             :mod:`reality_check.config.metrics`.
         queries: which test images are queries, bool (N,); ``None`` if all of them are.
@@ -148,15 +148,16 @@ def embed_corrupted(
     images: Pipeline,
     corruption: str,
 ) -> list[Tensor]:
-    """Return each network's embeddings of corrupted images.
+    """Return the embeddings of corrupted images by each of ``forwards``.
 
-    Corrupting an image is slow, so it is done once for all networks.
+    Each function runs with its network of ``networks`` in evaluation mode. Corrupting an image is
+    slow, so it is done once for all functions.
     """
     parts: list[list[Tensor]] = [[] for _ in forwards]
     for batch in images.corrupted_batches(corruption):
         for part, forward, network in zip(parts, forwards, networks, strict=True):
             part.append(embed(forward, network, [batch]))
-    return [torch.cat(part) for part in parts]
+    return list(map(torch.cat, parts))
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:

@@ -87,7 +87,7 @@ def _pictures(test: SampleSet, rows: np.ndarray) -> np.ndarray:
         return thumbnails(images)
     names = [f"row {row}" for row in rows]
     if test.sample_names is not None:
-        names = [str(name) for name in test.sample_names[rows]]
+        names = list(map(str, test.sample_names[rows]))
     return np.stack(list(map(_card, names, classes)))
 
 

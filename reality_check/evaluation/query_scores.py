@@ -109,7 +109,7 @@ def read_query_scores(
 
 
 def _scored_queries(test: SampleSet) -> NDArray[np.int64]:
-    """Return the test images that are queries and have a reference of their class."""
+    """Return the indices of the test images that are queries with a reference of their class."""
     if test.queries is None:
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
     gallery = np.unique(test.labels[~test.queries])

@@ -102,7 +102,7 @@ def evaluate_both_geometries(
     Args:
         embeddings: the embeddings, (N, D), not normalized.
         labels: their labels, (N,).
-        normalize: whether the method's own geometry is that of unit vectors.
+        normalize: whether the method itself compares unit vectors, not raw ones: its own geometry.
         extra_metrics: names of further metrics, see :mod:`reality_check.config.metrics`.
         queries: which rows are queries, bool (N,); the other rows are the gallery. ``None``: every
             row is both (self-retrieval). Clusters, separability and verification use all rows.
@@ -110,13 +110,13 @@ def evaluate_both_geometries(
         raw: the vectors of the raw geometry, (N, E), if they are not ``embeddings``.
 
     Returns:
-        The metrics of the method's own geometry under their names, and those of the other geometry
-        with the suffix ``_raw`` or ``_normalized``. Metrics of binary codes (equal in both) and of
-        raw embeddings only are included once.
+        The metrics in the method's own geometry under their names, and the metrics in the other
+        geometry with the suffix ``_raw`` or ``_normalized``. Metrics of binary codes, which are
+        equal in both, and metrics that are defined for raw embeddings only are included once.
     """
     raw = embeddings if raw is None else raw
     own_vectors, other_vectors = (embeddings, raw) if normalize else (raw, embeddings)
-    metrics = [metric_of(name) for name in extra_metrics]
+    metrics = list(map(metric_of, extra_metrics))
     raw_names = [metric.name for metric in metrics if metric.function == "raw_scatter"]
     own_names = [metric.name for metric in metrics if metric.function != "raw_scatter"]
     shared_names = [metric.name for metric in metrics if metric.both_geometries]
@@ -126,7 +126,7 @@ def evaluate_both_geometries(
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
     scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
     suffixed |= {name: scatter[name] for name in raw_names}
-    return Metrics({**own_metrics, **suffixed}, own_metrics.per_query)
+    return Metrics(own_metrics | suffixed, own_metrics.per_query)
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def evaluate(
             f"verification_{name}_se": standard_error,
         }
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
-    return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
+    return Metrics(means | verified, {name: per_query[name] for name in METRICS})
 
 
 def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
@@ -206,8 +206,9 @@ def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
 
     The function is called with the embeddings, float32 (N, D), and their labels, int64 (N,), on
     the CPU. If it has parameters ``references`` and ``reference_labels``, it gets the queries and
-    their labels first, and in those parameters the gallery (the same embeddings, if every row is
-    both). Its random numbers are the same in every call; those of the training are restored.
+    their labels first, and in those parameters the gallery (the same embeddings, if every row is a
+    query and a reference). Its random numbers are the same in every call; afterwards the random
+    states of the training are restored.
 
     Returns:
         The value, by the name of the metric.
@@ -266,6 +267,7 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Return three metrics of raw embeddings by name, even if ``sample.normalize``."""
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
     return {
         "separability_raw": ratio,
@@ -315,7 +317,8 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     generator = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    # The start and the size of the class at each position of the order.
+    # The start and the size of the class at each position of the order. Below, ``anchor`` and
+    # ``partner`` are positions of pairs of one class, ``other`` and ``stranger`` of pairs of two.
     class_start, class_size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
     anchor = generator.choice(np.flatnonzero(class_size > 1), PAIRS)
     step = generator.integers(1, class_size[anchor])

@@ -74,7 +74,7 @@ def embed_to_folder(
             says where the features come from.
         log: called with messages about the progress.
         source: a description by which the data set can be opened again to show its images, see
-            :func:`reality_check.data.source_images.described`.
+            :func:`reality_check.data.source_images.dataset_json`.
 
     Returns:
         The number of samples N and of features F.

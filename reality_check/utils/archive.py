@@ -65,12 +65,12 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     """Read an archive and check that it is complete and unchanged.
 
     Args:
-        path: The archive.
-        schema: The value that ``about["schema"]`` must have.
-        version: The value that ``about["version"]`` must have.
+        path: the archive.
+        schema: the value that ``about["schema"]`` must have.
+        version: the value that ``about["version"]`` must have.
 
     Raises:
-        UsageError: one sentence on what is wrong with it.
+        UsageError: the archive is missing, damaged, changed or of another version.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -94,8 +94,7 @@ def _read_contents(
     path: Path, archive: zipfile.ZipFile, schema: str, version: int
 ) -> dict[str, Any]:
     """Return the file :data:`CONTENTS`, after checking its schema and version."""
-    names = archive.namelist()
-    contents = json.loads(archive.read(CONTENTS)) if CONTENTS in names else {}
+    contents = json.loads(archive.read(CONTENTS)) if CONTENTS in archive.namelist() else {}
     if not isinstance(contents, dict) or contents.get("schema") != schema:
         raise UsageError(
             f"{path} is a zip file but no pack; those are written by reality-check pack DIR."
@@ -110,6 +109,7 @@ def _read_contents(
 
 
 def _check_size(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    """Raise UsageError if the members are too many, or too large in total."""
     size = sum(info.file_size for info in members)
     if size > MOST_BYTES or len(members) > _MOST_FILES:
         raise UsageError(
@@ -129,7 +129,7 @@ def _read_files(
             f"{path} holds other files than it lists ({unexpected[0]!r}); fetch or write it again."
         )
     for name in listed:
-        if not all(_PART.fullmatch(part) for part in name.split("/")):
+        if not all(map(_PART.fullmatch, name.split("/"))):
             raise UsageError(f"{path} holds a file with the path {name!r}; it is not read.")
     files = {name: archive.read(name) for name in listed}
     for name, content in files.items():
@@ -149,6 +149,7 @@ def _tampered(path: Path, name: str) -> UsageError:
 
 
 def _entry(content: bytes) -> dict[str, Any]:
+    """Return what :data:`CONTENTS` says about a file."""
     return {"sha256": _digest(content), "bytes": len(content)}
 
 

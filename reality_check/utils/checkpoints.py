@@ -74,7 +74,7 @@ def clone(state: Any) -> Any:
     if isinstance(state, dict):
         return {key: clone(value) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(clone(value) for value in state)
+        return type(state)(map(clone, state))
     return state
 
 

@@ -64,10 +64,10 @@ def reason(error: BaseException) -> str:
     else:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     lines = [
-        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, number)
+        (package, frame.f_code.co_filename, number)
         for frame, number in traceback.walk_tb(error.__traceback__)
+        if (package := str(frame.f_globals.get("__name__")).partition(".")[0]) not in _LIBRARIES
     ]
-    lines = [line for line in lines if line[0] not in _LIBRARIES]
     if not lines:
         return text
     # Show the last line in the package that was called, not in the libraries that it calls.

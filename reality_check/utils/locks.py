@@ -102,6 +102,7 @@ def _lock(descriptor: int, on_wait: Callable[[str], None] | None = None) -> bool
 
 
 def _holder(descriptor: int) -> str:
+    """Return the process that a lock file names as its holder."""
     text = os.pread(descriptor, 300, 0).decode(errors="replace")
     return text.strip() or "an unknown process"
 

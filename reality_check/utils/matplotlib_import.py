@@ -20,7 +20,7 @@ def import_matplotlib() -> None:
     """
     if "matplotlib" in sys.modules:
         return
-    named = os.environ.pop("MPLBACKEND", "")
+    backend = os.environ.pop("MPLBACKEND", "")
     try:
         import matplotlib
     except (OSError, UnicodeDecodeError) as error:
@@ -29,8 +29,8 @@ def import_matplotlib() -> None:
             "UTF-8 or remove it."
         ) from error
     finally:
-        if named:
-            os.environ["MPLBACKEND"] = named
-    if named:
+        if backend:
+            os.environ["MPLBACKEND"] = backend
+    if backend:
         with contextlib.suppress(ValueError):
-            matplotlib.rcParams["backend"] = named
+            matplotlib.rcParams["backend"] = backend

@@ -30,6 +30,7 @@ def split_password(url: str) -> tuple[str, str | None]:
     in_query = _IN_QUERY.search(url)
     if in_query is not None:
         password = in_query[2] if password is None else password
+        # The separator before the password stays if another parameter follows.
         url = _IN_QUERY.sub(lambda match: match[1] if match[3] else "", url)
     return url, None if password is None else unquote(password)
 
@@ -42,7 +43,7 @@ def without_password(url: str) -> str:
 def password_for(url: str) -> tuple[str, str | None]:
     """Return the URL without its password, and the password of the URL or of the environment.
 
-    If there is none, ``None`` is returned, and the driver may find one, such as in ``~/.pgpass``.
+    If neither has one, the password is ``None``, and the driver may find it, as in ``~/.pgpass``.
     """
     bare, password = split_password(url)
     if password is None and not bare.startswith(("sqlite", "journal")):

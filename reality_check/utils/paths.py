@@ -42,8 +42,7 @@ def cache_folder() -> Path:
     ``REALITY_CHECK_CACHE`` names it; else it is ``reality_check`` in ``XDG_CACHE_HOME``, or in
     ``~/.cache``.
     """
-    named = os.environ.get("REALITY_CHECK_CACHE")
-    if named:
+    if named := os.environ.get("REALITY_CHECK_CACHE"):
         return at_home(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "reality_check"

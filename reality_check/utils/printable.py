@@ -16,7 +16,7 @@ _PLAIN = str.maketrans(
 
 
 def printable_output(encoding: str | None = None) -> None:
-    """Let stdout and stderr replace what their encoding lacks, which is an error by default.
+    """Let stdout and stderr replace characters that their encoding lacks, instead of failing.
 
     Args:
         encoding: the encoding to set, if given.
@@ -28,6 +28,7 @@ def printable_output(encoding: str | None = None) -> None:
 
 
 def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Return replacements for what cannot be encoded, and the position to continue at."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end].translate(_PLAIN)

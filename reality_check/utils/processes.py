@@ -17,7 +17,7 @@ from typing import Any
 #: Options from malloc.h. Free memory at the end of the heap is returned to the kernel above the
 #: trim threshold. Blocks above the mmap threshold get their own mapping, returned when freed.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4
-_KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20  # the latter is the most that glibc takes
+_KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20  # glibc takes no more than 32 MB
 
 
 #: Environment variable of workers that end with the run that started them.
@@ -50,7 +50,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
     except PermissionError:
         return True
     state, started = _stat(worker["pid"])
-    if state == "Z":
+    if state == "Z":  # ended, but its parent has not noticed
         return False
     return None in (started, worker["started"]) or started == worker["started"]
 
@@ -58,10 +58,10 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
 def die_with_parent(parent: int | None = None) -> None:
     """End this process when the one that started it ends, however it ends.
 
-    On Linux, the parent-death signal does this at once; elsewhere, a thread watches the parent.
+    A thread watches the parent; on Linux, the parent-death signal does the same at once.
 
     Args:
-        parent: The id of the process that started this one, so that this one also ends if its
+        parent: the id of the process that started this one, so that this one also ends if its
             parent has already ended. By default, the current parent is watched.
     """
     parent = os.getppid() if parent is None else parent
@@ -122,5 +122,5 @@ def _stat(pid: int) -> tuple[str | None, int | None]:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None, None
-    fields = stat.rpartition(")")[2].split()
+    fields = stat.rpartition(")")[2].split()  # those after the name, see proc(5)
     return fields[0], int(fields[19])

@@ -28,6 +28,7 @@ def progress(description: str, total: int, done: int = 0) -> Iterator[Callable[[
 
 @contextlib.contextmanager
 def _bar(description: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar within the block; yield a function to call with items just done."""
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn

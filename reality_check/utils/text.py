@@ -48,8 +48,8 @@ def strict_json(data: Any, **options: Any) -> str:
     """Return JSON that every parser reads: infinity is written as 1e999, which parses as infinity.
 
     Args:
-        data: Plain data.
-        options: Keyword arguments of :func:`json.dumps`.
+        data: plain data.
+        options: keyword arguments of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
     return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)
@@ -68,8 +68,10 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
     def closeness(match: str) -> float:
         # People seldom mistake how a name begins: TripletLoss is not SoftTripleLoss.
-        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(name, match, strict=False))
+        prefix = itertools.takewhile(
+            lambda pair: pair[0] == pair[1], zip(name, match, strict=False)
+        )
         alike = difflib.SequenceMatcher(None, match, name).ratio()
-        return alike + _PREFIX_WEIGHT * len(list(same)) / len(name)
+        return alike + _PREFIX_WEIGHT * len(list(prefix)) / len(name)
 
     return f" Did you mean {max(matches, key=closeness)!r}?"

@@ -49,15 +49,17 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
 
 
 def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
-    """Blend each image with black (brightness), its mean grey (contrast) or itself in grey.
+    """Blend each image with black, with its mean grey or with its greyscale version.
 
     Args:
-        operation: (B,), the operation of each image: brightness, contrast or saturation.
+        operation: (B,), the operation of each image: brightness (black), contrast (mean grey) or
+            saturation (greyscale).
         share: (B,), the share of the image in the blend.
     """
     channels = images.shape[1]
     luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
-    # For the channels of a pixel, and in the last row for the mean colour of its image.
+    # Rows 0 to C - 1 map the channels of a pixel; row C maps the mean colour of the image to an
+    # offset, which all channels get.
     maps = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
     maps[:, :channels] = share[:, None, None] * np.eye(channels)
     maps[:, :channels] += ((1 - share) * (operation == SATURATION))[:, None, None] * luma
@@ -71,6 +73,7 @@ def _blend(images: Tensor, operation: np.ndarray, share: np.ndarray) -> Tensor:
 
 
 def _turn_hue_of(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
+    """Turn the hue of the images at the indices ``rows``, each by its entry of ``turns`` (B,)."""
     if not len(rows):
         return images
     index = torch.from_numpy(rows).to(images.device, non_blocking=True)
@@ -79,6 +82,7 @@ def _turn_hue_of(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
 
 def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
     """Turn the hue of images (B, 3, H, W) by ``turns`` (B,) full circles, as in HSV."""
+    # The hue is computed in sixths of the circle.
     turn = torch.from_numpy((6 * turns).astype(np.float32)).to(images.device, non_blocking=True)
     red, green, blue = images.unbind(1)
     value = images.amax(dim=1)
@@ -91,7 +95,7 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
             value == green, (blue - red) * inverse_chroma + 2, (red - green) * inverse_chroma + 4
         ),
     )
-    hue += turn[:, None, None]  # in sixths of the circle
+    hue += turn[:, None, None]
     # A channel is `value` on one third of the circle and `value - chroma` on the opposite third.
     distance = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
     distance -= 6 * (distance / 6).floor_()

@@ -41,8 +41,9 @@ def compose(
         windows: the part of each resized and moved image that becomes the output.
         output: height and width of the output.
         inverse: (B, 2, 2), from :func:`inverse_maps`; None means no motion.
-        shift: (B, 2), shift of the content, y before x, as a fraction of the image's sides.
-        flip: (B,), whether the output is mirrored left and right.
+        shift: (B, 2), shift of the content, y before x, as a fraction of the image's sides; given
+            with ``inverse``.
+        flip: (B,), whether the output is mirrored left and right; None means no flip.
 
     Returns:
         Matrices (B or 1, 2, 3) that map output positions (y, x, 1) to input positions, in pixels;
@@ -55,7 +56,7 @@ def compose(
         mirror = np.stack([np.zeros_like(flip), flip], axis=1)
         start = np.where(mirror, start + windows.extent, start)
         step = np.where(mirror, -step, step)
-    to_stored = windows.sizes / windows.scaled
+    to_stored = windows.sizes / windows.scaled  # from resized images to the stored ones
     if inverse is None:
         offset, linear = start, step[:, :, None] * np.eye(2)
     else:
@@ -65,7 +66,7 @@ def compose(
         offset = (inverse @ moved[:, :, None])[:, :, 0] + centre
         linear = inverse * step[:, None, :]
     parts = (linear * to_stored[:, :, None], (offset * to_stored)[:, :, None])
-    count = max(len(part) for part in parts)
+    count = max(map(len, parts))
     return np.concatenate([np.broadcast_to(p, (count, *p.shape[1:])) for p in parts], axis=2)
 
 

@@ -95,12 +95,12 @@ def _weights(
 ) -> Tensor:
     """Return filter weights (B, output, size) on the device, each row of sum 1."""
     offset, step, low, high = axis.T[:, :, None]
-    tap = np.arange(size) + 0.5
+    tap = np.arange(size) + 0.5  # the positions of the input's pixels
     width = np.maximum(np.abs(step), 1)
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    # The arrays are small, so float64 costs little. The bilinear weight is `bound - distance`, or 0
-    # if that is negative, so a bound of -inf hides a tap.
+    # Until here, the arrays are small, so float64 costs little. The bilinear weight is
+    # `bound - distance`, or 0 if that is negative, so a bound of -inf hides a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
     packed = np.concatenate(parts, axis=1, dtype=np.float32)
     on_device = torch.from_numpy(packed).to(device, non_blocking=True)

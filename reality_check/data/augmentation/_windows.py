@@ -83,7 +83,7 @@ def resized_crops(
 
     Args:
         sizes: (B, 2) or (1, 2), heights and widths of the stored images.
-        scaled: the same after the resize.
+        scaled: heights and widths after the resize.
         area: bounds of the fraction of the image's area.
         ratio: bounds of width / height, which is drawn log-uniformly.
         numbers: (B, CROP_NUMBERS), random numbers in [0, 1).
@@ -95,7 +95,7 @@ def resized_crops(
     aspects = np.exp(low + (high - low) * ratios)
     tall, wide = np.rint(np.sqrt(target / aspects)), np.rint(np.sqrt(target * aspects))
     fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
-    row, first = np.arange(len(numbers)), fits.argmax(axis=1)
+    row, first = np.arange(len(numbers)), fits.argmax(axis=1)  # the first try that fits
     drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
     start = np.floor(position * (scaled - drawn + 1))
     any_fits = fits[row, first][:, None]

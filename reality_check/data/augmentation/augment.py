@@ -44,7 +44,7 @@ class Augmentation:
     or a plain cut if no pixel moves; with them, it is bilinear without a low-pass filter. Edge
     pixels are repeated beyond the border, which keeps paper white. The random numbers are drawn on
     the CPU, so that they are the same for all devices. All options are off by default; then nothing
-    is drawn, and the result is that of :class:`Normalize`.
+    is drawn, and the result equals that of :class:`Normalize`.
 
     Args:
         rotation: largest angle in degrees, drawn from [-rotation, rotation].
@@ -93,10 +93,12 @@ class Augmentation:
 
     @property
     def _turns(self) -> bool:
+        """Whether the motion includes rotation or shear."""
         return bool(self._options.rotation or self._options.shear)
 
     @property
     def _moves(self) -> bool:
+        """Whether there is a motion."""
         return bool(self._turns or self._options.translation or self._options.scale != (1.0, 1.0))
 
     def evaluation_transform(self) -> Normalize:
@@ -160,7 +162,7 @@ class Augmentation:
         )
         if not self._moves:
             return self._normalize.render(pixels, windows, output, flip)
-        windows = replace(windows, bounded=False)
+        windows = replace(windows, bounded=False)  # the motion moves pixels across borders
         maps = compose(windows, output, *self._motion(numbers), flip)
         if self._turns:
             return resample_grid(pixels, maps, windows.sizes, output)
@@ -177,7 +179,7 @@ class Augmentation:
 
     def _motion(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the inverse of each image's linear map, and its shift in units of the sides."""
-        signed = 2 * numbers - 1
+        signed = 2 * numbers - 1  # within [-1, 1)
         low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
         angle = self._options.rotation * signed[:, _ANGLE]
@@ -185,6 +187,7 @@ class Augmentation:
         return inverse_maps(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
 
     def _factors(self, numbers: np.ndarray) -> np.ndarray:
+        """Return each image's ``factors`` of :func:`_color.jitter`."""
         low = np.maximum(_color.NEUTRAL - self._jitter, _LEAST_FACTORS)
         high = _color.NEUTRAL + self._jitter
         return low + (high - low) * numbers[:, _FACTORS]

@@ -68,8 +68,7 @@ class Normalize:
             UsageError: if the batch has another type, or if its images have different sizes and
                 ``crop_size`` is None.
         """
-        images = self.render(*self.centre(batch))
-        return self.preprocessing.normalize(images)
+        return self.preprocessing.normalize(self.render(*self.centre(batch)))
 
     def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
         """Transform a batch, and corrupt its crops, as uint8, before the preprocessing.
@@ -110,7 +109,7 @@ class Normalize:
         output: tuple[int, int],
         flip: np.ndarray | None = None,
     ) -> Tensor:
-        """Cut or resample the windows, and mirror those with ``flip``.
+        """Cut or resample the windows, and mirror the images that ``flip``, (B,), marks.
 
         Returns:
             float32, shape (B, C, *output), values 0..255.
@@ -118,7 +117,7 @@ class Normalize:
         if self._kernel_is_faster(pixels) and windows.can_be_resized(output):
             images = interpolate(pixels, windows, output)
         elif windows.need_resampling(output):
-            axes = axes_of(compose(windows, output, flip=flip), windows)
+            axes = axes_of(compose(windows, output, flip=flip), windows)  # including the mirroring
             return resample(pixels, axes, output, self.interpolation)
         else:
             images = cut(pixels, windows.start, output)

@@ -47,7 +47,7 @@ class Preprocessing:
                     f"{name}={values} has {len(values)} values; give one, or one for each of the "
                     "3 channels."
                 )
-            if not all(math.isfinite(value) for value in values):
+            if not all(map(math.isfinite, values)):
                 raise UsageError(f"{name}={values}, but every value must be finite.")
         if min(self.std) <= 0:
             raise UsageError(f"std={self.std}, but every value must be greater than 0.")
@@ -66,7 +66,7 @@ class Preprocessing:
         """
         factor, shift = _constants(self, images.device)
         images = images.flip(1) if self.bgr and images.shape[1] == 3 else images
-        if factor.numel() > images.shape[1]:
+        if factor.numel() > images.shape[1]:  # a grey image becomes three channels
             return images.mul(factor).add_(shift)
         return images.mul_(factor).add_(shift)
 

@@ -169,6 +169,7 @@ def _walk(root: Path) -> Iterator[str]:
     for start in starts:  # linked folders are appended in the loop
         for base, folders, files in os.walk(start, onerror=_raise_unreadable):
             below = os.path.relpath(base, root).replace(os.sep, "/")
+            # The path under which the folder was read first, which may be this one.
             first = seen.setdefault(_identity(base), below)
             if first != below:
                 yield f"{below}/, which is {first}/"
@@ -181,6 +182,7 @@ def _walk(root: Path) -> Iterator[str]:
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:
+    """Return numbers that are the same for all paths to a folder."""
     status = os.stat(folder)
     return status.st_dev, status.st_ino
 

@@ -133,10 +133,12 @@ def _build_image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSe
 
 
 def _printable(path: str) -> str:
+    """Return a path with escapes for bytes that are not UTF-8."""
     return path.encode("utf-8", "backslashreplace").decode()
 
 
 def _check_options(size: int, channels: int, resize: str, on_broken: str) -> None:
+    """Raise UsageError if an option of :func:`decode_files` is out of range."""
     if size < 1:
         raise UsageError(f"size={size}, but images need at least 1 pixel; write size: 256.")
     for name, value, allowed in (
@@ -149,6 +151,7 @@ def _check_options(size: int, channels: int, resize: str, on_broken: str) -> Non
 
 
 def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:
+    """Raise UsageError if a file is missing, as the mask ``missing`` (N,) says."""
     rows = np.flatnonzero(missing)
     if rows.size:
         more = f" and {rows.size - 1} more files" if rows.size > 1 else ""
@@ -174,6 +177,7 @@ def _check_listed_once(files: ImageFiles, stamps: np.ndarray) -> None:
 
 
 def _check_none_empty(files: ImageFiles, labels: np.ndarray) -> None:
+    """Raise UsageError unless the decoded images, whose labels are given, have all classes."""
     empty = np.flatnonzero(np.bincount(labels, minlength=len(files.class_names)) == 0)
     if empty.size:
         raise UsageError(
@@ -183,6 +187,7 @@ def _check_none_empty(files: ImageFiles, labels: np.ndarray) -> None:
 
 
 def _entry_name(files: ImageFiles, stamps: np.ndarray, options: Mapping[str, object]) -> str:
+    """Return a folder name that changes if a file's stamp or an option does."""
     digest = hashlib.sha256(json.dumps([_FORMAT, str(files.root.resolve()), options]).encode())
     digest.update("\0".join(files.paths).encode("utf-8", "surrogateescape"))
     digest.update(stamps.tobytes())

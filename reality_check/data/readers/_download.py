@@ -121,7 +121,7 @@ def _fetch(remote: RemoteFile, part: Path) -> None:
 
 
 def _fetch_with_retries(url: str, part: Path) -> None:
-    """Fetch all bytes, connecting again as long as new ones arrive."""
+    """Fetch all bytes; connect again until :data:`ATTEMPTS` connections in a row fail."""
     failures = 0
     while True:
         before = size_of(part)

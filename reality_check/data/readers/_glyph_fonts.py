@@ -78,10 +78,12 @@ def _font(face: str, pixels: int) -> ImageFont.FreeTypeFont:
 
 @functools.lru_cache(maxsize=64)
 def _missing_box(face: str, pixels: int) -> np.ndarray | None:
+    """Return the drawing that a face has for missing characters; None if that is empty."""
     return _draw_mask(_font(face, pixels), _UNMAPPED)
 
 
 def _draw_mask(font: ImageFont.FreeTypeFont, text: str) -> np.ndarray | None:
+    """Draw a text, cut to the bounding box of its ink; return None if it has no ink."""
     mask = font.getmask(text, mode="L")
     box = mask.getbbox()
     if box is None:

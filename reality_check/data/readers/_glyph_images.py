@@ -37,6 +37,7 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     random = np.random.default_rng([seed, code])
     drawn = (draw(code, face, 2 * size) for face in faces_of(code))
     inks = [ink for ink in drawn if ink is not None]
+    # Every face once in random order, then again, and so on.
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]
@@ -58,17 +59,17 @@ def _stack(inks: list[np.ndarray]) -> np.ndarray:
 
 
 def _change_weight(drawings: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Thin (-1) or thicken (1, 2) strokes, unless a drawing would lose most of its ink."""
-    thicker = drawings.copy()
+    """Thin (weight -1) or thicken (1, 2) strokes; thinning must leave half of a drawing's ink."""
+    changed = drawings.copy()
     for times in (1, 2):
         rows = np.flatnonzero(weights >= times)
-        thicker[rows] = _dilate(thicker[rows])
+        changed[rows] = _dilate(changed[rows])
     rows = np.flatnonzero(weights < 0)
     thinner = 255 - _dilate(255 - drawings[rows])
     ink = drawings[rows].sum(axis=(1, 2), dtype=np.int64)
     has_enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
-    thicker[rows[has_enough]] = thinner[has_enough]
-    return thicker
+    changed[rows[has_enough]] = thinner[has_enough]
+    return changed
 
 
 def _dilate(pages: np.ndarray) -> np.ndarray:
@@ -80,6 +81,10 @@ def _draw_positions(
     count: int, points: int, extents: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw random positions in the drawings for all points of the images.
+
+    Args:
+        points: number of points along each axis.
+        extents: (count,), half of the ink's longer side in each drawing, in pixels.
 
     Returns:
         x and y, each (count, points, points), in pixels of the drawing relative to its centre.
@@ -119,7 +124,10 @@ def _draw_symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.n
 
 
 def _splines(axis: np.ndarray) -> np.ndarray:
-    """Return cubic B-splines of knots spread evenly over -1..1 at the points: (points, _KNOTS)."""
+    """Return the value of each knot's cubic B-spline at each point: (points, _KNOTS).
+
+    The knots are spread evenly over -1..1.
+    """
     knots = np.linspace(-1, 1, _KNOTS)
     distance = np.abs(axis[:, None] - knots) * (_KNOTS - 1) / 2
     near = 2 / 3 - distance**2 + distance**3 / 2
@@ -148,6 +156,7 @@ def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.nda
 
 
 def _average(points: np.ndarray, factor: int) -> np.ndarray:
+    """Average squares of ``factor`` x ``factor`` points."""
     count, side = points.shape[0], points.shape[1] // factor
     return points.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
 
@@ -168,6 +177,7 @@ def _print_on_paper(coverage: np.ndarray, random: np.random.Generator) -> np.nda
     shape = (len(coverage), 1, 1)
     ink, paper = random.integers(*_INK, shape), random.integers(*_PAPER, shape)
     strength = random.integers(0, _NOISE + 1, shape)
+    # The sum of two uniform numbers, which is most often near 255.
     noise = random.integers(0, 256, coverage.shape) + random.integers(0, 256, coverage.shape)
     printed = paper - (paper - ink) * coverage // 255 + strength * (noise - 255) // 255
     return np.clip(printed, 0, 255).astype(np.uint8)

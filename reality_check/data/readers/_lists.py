@@ -97,7 +97,7 @@ def assemble(
         raise UsageError(f"The lists in {str(root)!r} name no image; restore them.")
     ids, labels = np.unique(np.array(class_ids), return_inverse=True)
     classes: list[Id] = ids.tolist()
-    names = [class_name(class_id) for class_id in classes]
+    names = list(map(class_name, classes))
     if len(set(names)) < len(names):
         names = [f"{text} ({class_id})" for text, class_id in zip(names, classes, strict=True)]
     test_ids = tested_labels(np.array(class_ids), np.array(is_test), str(root))

@@ -62,8 +62,7 @@ class PublishedDataset:
         Raises:
             UsageError: if the data set is missing or incomplete, or its lists are damaged.
         """
-        root = locate(path, self, download)
-        files = self.list_root(root)
+        files = self.list_root(locate(path, self, download))
         if check_counts:
             compare_counts(files, self)
         return files
@@ -155,6 +154,7 @@ def _find_root(folder: Path, published: PublishedDataset) -> Path | None:
 
 
 def _folders_in(folder: Path) -> list[Path]:
+    """Return the folders in a folder that are not hidden; none if it cannot be read."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:
@@ -163,6 +163,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _missing_paths(root: Path, layout: tuple[str, ...]) -> list[str]:
+    """Return the paths of a layout that do not exist; of alternatives, the first."""
     return [paths.split("|")[0] for paths in layout if first_existing(root, paths) is None]
 
 
@@ -183,8 +184,9 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
                 if fetch and archive.urls:
                     download(archive, folder)
                 file = folder / archive.name
-                is_unpacked = file.is_file() and not published.stays_packed
-                if is_unpacked and (archive.checksum is not None or _looks_like(file, published)):
+                can_unpack = file.is_file() and not published.stays_packed
+                # An archive without a checksum may be another file of that name.
+                if can_unpack and (archive.checksum is not None or _looks_like(file, published)):
                     check_file(file, archive)
                     unpack(file, file.parent)
                 root = _find_root(folder, published)
@@ -199,8 +201,8 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
 
 
 def _looks_like(file: Path, published: PublishedDataset) -> bool:
-    """Return whether the content of an archive, not only its name, looks like the data set's."""
-    if not zipfile.is_zipfile(file):
+    """Return whether an archive, whose name may be a common one, contains files of the data set."""
+    if not zipfile.is_zipfile(file):  # a tar file would have to be read as a whole
         return True
     layouts = published.layouts
     expected = tuple(path for layout in layouts for paths in layout for path in paths.split("|"))
@@ -212,18 +214,18 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
 
 
 def _describe_missing(folder: Path, published: PublishedDataset) -> str:
-    """Return a sentence on what is missing in the most complete of the possible roots."""
+    """Return a sentence on what the most complete of the possible root folders lacks."""
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
     incomplete = [
-        (len(missing) - len(layout), candidate, missing)
+        (len(layout) - len(missing), candidate, missing)
         for candidate in (folder, *_folders_in(folder))
         for layout in published.layouts
         if len(missing := _missing_paths(candidate, layout)) < len(layout)
     ]
     if not incomplete:
         return f"The folder {str(folder)!r} does not hold {published.title}."
-    _, root, missing = min(incomplete, key=lambda entry: entry[0])  # the most complete one
+    _, root, missing = max(incomplete, key=lambda entry: entry[0])  # the most complete one
     return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
 
 

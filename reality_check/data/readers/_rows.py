@@ -10,8 +10,8 @@ import numpy as np
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: From the name of an array of integers or texts, one per row, to the value or values that select
-#: rows.
+#: From the name of an array, with an integer or text for each row, to the value or values of the
+#: rows that are selected.
 Marks = Mapping[str, int | Sequence[int]]
 
 
@@ -41,7 +41,7 @@ def rows_where(columns: Mapping[str, Any], marks: Marks, count: int, file: str) 
             )
         keep &= np.isin(array, np.atleast_1d(np.asarray(chosen)))
         if not keep.any():
-            values = ", ".join(str(value) for value in np.unique(array)[:8])
+            values = ", ".join(map(str, np.unique(array)[:8]))
             raise UsageError(
                 f"No row of {file!r} has {key} = {chosen}; the values of {key!r} include {values}."
             )

@@ -66,12 +66,14 @@ def _list_root(root: Path) -> ImageFiles:
 
 
 def _read_original(root: Path) -> _Cars:
+    """Read the layout of the original site."""
     file = root / "cars_annos.mat"
     paths, class_ids = _read_annotations(file, "relative_im_path")
-    return _Cars(paths, class_ids, [str(name) for name in _load_mat(file, "class_names")])
+    return _Cars(paths, class_ids, list(map(str, _load_mat(file, "class_names"))))
 
 
 def _read_devkit(root: Path) -> _Cars:
+    """Read the layout in which training and test images are in two folders."""
     test, train, meta, train_images, test_images = (
         str(first_existing(root, alternatives)) for alternatives in _DEVKIT
     )
@@ -81,10 +83,11 @@ def _read_devkit(root: Path) -> _Cars:
         names, numbers = _read_annotations(root / list_file, "fname")
         paths += [f"{folder}/{name}" for name in names]
         class_ids += numbers
-    return _Cars(paths, class_ids, [str(name) for name in _load_mat(root / meta, "class_names")])
+    return _Cars(paths, class_ids, list(map(str, _load_mat(root / meta, "class_names"))))
 
 
 def _read_by_class(root: Path) -> _Cars:
+    """Read the layout of Kaggle, in which the images are in folders by class."""
     class_names = [line.fields[0] for line in read_lines(root / "names.csv", ("name",))]
     paths: list[str] = []
     class_ids: list[int] = []
@@ -117,16 +120,16 @@ def _load_mat(file: Path, variable: str) -> Any:
 
 
 def _read_annotations(file: Path, path_field: str) -> tuple[list[str], list[int]]:
-    """Return the paths and the classes of the annotations."""
+    """Return the path and the class number of each annotated image."""
     table = _load_mat(file, "annotations")
     missing = [name for name in (path_field, "class") if name not in (table.dtype.names or ())]
     if missing:
-        hint = " (cars_test_annos.mat has no classes; cars_test_annos_withlabels.mat has them)"
         raise UsageError(
-            f"The annotations of {str(file)!r} have no {missing[0]!r}{hint}; take the file of that "
-            "name from Cars196."
+            f"The annotations of {str(file)!r} have no {missing[0]!r} (cars_test_annos.mat has no "
+            "classes; cars_test_annos_withlabels.mat has them); take the file of that name from "
+            "Cars196."
         )
-    return [str(text) for text in table[path_field]], [int(number) for number in table["class"]]
+    return list(map(str, table[path_field])), list(map(int, table["class"]))
 
 
 _LAYOUTS = {_ORIGINAL: _read_original, _DEVKIT: _read_devkit, _BY_CLASS: _read_by_class}

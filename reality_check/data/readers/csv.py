@@ -68,6 +68,7 @@ def list_csv(path: str | Path) -> ImageFiles:
 
 
 def _read(file: Path) -> list[_Line]:
+    """Read all lines of a CSV file; raise UsageError if it names no image."""
     if not file.is_file():
         raise UsageError(f"There is no file {str(file)!r}; write the path of a CSV file.")
     try:
@@ -86,8 +87,7 @@ def _read(file: Path) -> list[_Line]:
 def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
     """Yield the lines of a CSV file, after checking them."""
     columns = [name.strip() for name in reader.fieldnames or ()]
-    repeated = duplicates(columns)
-    if repeated:
+    if repeated := duplicates(columns):
         raise UsageError(
             f"The first line of {str(file)!r} names the column {repeated[0]!r} twice; rename or "
             "remove one."
@@ -126,13 +126,13 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
 def _official_test(
     file: Path, lines: list[_Line], label_of: dict[str, int]
 ) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
-    """Return the test classes, and a mask of the queries; each is None if there are none."""
+    """Return the test classes and a mask of the queries, each None if the file has none."""
     _, labels, splits = np.array(lines).T
-    tested = ~np.isin(splits, ("", "train"))
-    if not tested.any():
+    is_test = ~np.isin(splits, ("", "train"))
+    if not is_test.any():
         return None, None
     test_classes = tuple(
-        sorted(label_of[name] for name in tested_labels(labels, tested, str(file)))
+        sorted(label_of[name] for name in tested_labels(labels, is_test, str(file)))
     )
     if "test" not in splits:
         _check_gallery(file, lines)
@@ -146,6 +146,7 @@ def _official_test(
 
 
 def _check_gallery(file: Path, lines: list[_Line]) -> None:
+    """Raise UsageError unless there are queries, and all their classes are in the gallery."""
     queried, gallery = (
         {line.label for line in lines if line.split == split} for split in ("query", "gallery")
     )

@@ -44,6 +44,7 @@ def _read_pairs(file: Path, key: str, value: str) -> dict[int, Line]:
 
 
 def _class_of(image: Line, label_lines: dict[int, Line]) -> int:
+    """Return the class number of an image; ``label_lines`` maps image numbers to lines."""
     if image.integer(0) not in label_lines:
         raise UsageError(
             f"{image.location()} lists image {image.fields[0]}, which has no class in "

@@ -89,6 +89,7 @@ def make_glyphs(
 
 
 def _cache_key(codes: tuple[int, ...], images_per_class: int, size: int, seed: int) -> str:
+    """Return a key that changes if any pixel may change."""
     made_by = [GENERATOR_VERSION, matplotlib.__version__, features.version("freetype2")]
     recipe = json.dumps([*made_by, list(codes), images_per_class, size, seed])
     digest = hashlib.sha256(recipe.encode()).hexdigest()[:12]

@@ -63,6 +63,7 @@ def _shared_folder(names: list[str]) -> str:
 
 
 def _check_classes(root: Path, class_names: tuple[str, ...]) -> None:
+    """Raise UsageError if there is no class, or a sub-folder has no image."""
     if not class_names:
         raise UsageError(
             f"{str(root)!r} has no sub-folders with images (JPEG, PNG and all else that Pillow "

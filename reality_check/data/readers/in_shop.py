@@ -22,7 +22,7 @@ def _list_root(root: Path) -> ImageFiles:
     partition = root / str(first_existing(root, _PARTITION))
     images = str(first_existing(root, _IMAGES))
     lines = list(read_lines(partition, _FIELDS, spaced=0, skip=_header_lines(partition)))
-    parts = [_part(line) for line in lines]
+    parts = list(map(_part, lines))
     items = [line.fields[1] for line in lines]
     listed = [line.fields[0] for line in lines]
     first_image = dict(zip(reversed(items), reversed(listed), strict=True))
@@ -52,6 +52,7 @@ def _header_lines(partition: Path) -> int:
 
 
 def _part(line: Line) -> str:
+    """Return the part, train, query or gallery, that a line puts its image in."""
     if line.fields[2] not in _PARTS:
         raise UsageError(
             f"{line.location()} ends with {line.fields[2]!r}, but it must be train, query or "
@@ -66,8 +67,7 @@ IN_SHOP = PublishedDataset(
     folder="In-shop",
     layouts=((_PARTITION, _IMAGES),),
     archives=tuple(
-        RemoteFile(name)
-        for name in ("Img/img.zip", "img.zip", "Img/img_highres.zip", "img_highres.zip")
+        map(RemoteFile, ("Img/img.zip", "img.zip", "Img/img_highres.zip", "img_highres.zip"))
     ),
     source=(
         "Img/img.zip and Eval/list_eval_partition.txt of the In-shop benchmark from "

@@ -31,7 +31,7 @@ def _list_root(root: Path) -> ImageFiles:
         "omniglot",
         root,
         tuple(path for paths in images for path in paths),
-        np.repeat(np.arange(len(names)), [len(paths) for paths in images]),
+        np.repeat(np.arange(len(names)), list(map(len, images))),
         tuple(names),
         test_classes=tuple(range(len(parts[0]), len(names))),
     )

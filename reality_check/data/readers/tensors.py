@@ -16,7 +16,7 @@ from reality_check.config.named import TENSOR_FILES
 from reality_check.data.images import Images
 from reality_check.data.readers._rows import Marks, rows_where, tested_labels
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
-from reality_check.data.source_images import recorded
+from reality_check.data.source_images import recorded_source
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
@@ -66,8 +66,9 @@ def read_tensors(
             integer label. None: ``class_names``, if it exists; else labels are their own names.
         where: keep only the rows where each named array (one value per sample) equals the value or
             one of the values, such as ``{"split": 0}``; None keeps all rows.
-        test: selects, like ``where``, the rows of the official test; the classes of those that are
-            kept are the test classes. None: those stored by ``reality-check embed``, if any.
+        test: selects, like ``where``, the rows of the official test; the classes of these rows,
+            as far as ``where`` keeps them, are the test classes. None: the test classes that
+            ``reality-check embed`` stored, if any.
 
     Returns:
         The samples in the file's order; labels are the ranks of the file's labels that are kept.
@@ -80,7 +81,7 @@ def read_tensors(
     columns = _open(path, y)
     file = str(path)
     samples = _find_array(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
-    y = "y" if path.suffix == ".npy" else y
+    y = "y" if path.suffix == ".npy" else y  # then ``y`` was a path
     labels = _find_array(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
@@ -91,7 +92,7 @@ def read_tensors(
         test_classes = tested_labels(labels[rows], is_test[rows], file)
     sample_names = _find_optional(columns, names, _NAMES, f"The names of {file!r}")
     queries = columns.get(_QUERIES)
-    source = recorded(columns, len(samples))
+    source = recorded_source(columns, len(samples))
     data = build_sample_set(
         samples[rows],
         labels[rows],
@@ -154,7 +155,7 @@ def build_sample_set(
     }
     if test_classes is not None:
         test_labels = np.searchsorted(values, np.intersect1d(values, test_classes))
-        options["test_classes"] = tuple(int(label) for label in test_labels)
+        options["test_classes"] = tuple(test_labels.tolist())
     if samples.dtype == np.uint8 and samples.ndim == 3:
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
@@ -163,8 +164,9 @@ def build_sample_set(
 
 
 def _class_names(values: np.ndarray, names: Any, subject: str) -> tuple[str, ...]:
+    """Return the names of the distinct labels ``values``, which are texts or indices of names."""
     if names is None or values.dtype.kind in "US":
-        return tuple(str(value) for value in values)
+        return tuple(map(str, values))
     if int(values.min()) < 0 or int(values.max()) >= len(names):
         raise UsageError(
             f"{subject} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
@@ -188,6 +190,7 @@ def _find_array(columns: Columns, chosen: str | None, known: Sequence[str], subj
 
 
 def _find_optional(columns: Columns, chosen: str | None, known: str, subject: str) -> Any:
+    """Return the array of the chosen name, or, if that is None, of the known name if it exists."""
     return columns.get(known) if chosen is None else _find_array(columns, chosen, (), subject)
 
 
@@ -220,6 +223,7 @@ def _open(path: Path, y: str | None) -> Columns:
 
 
 def _read_npy(path: Path, y: str | None) -> Columns:
+    """Return the samples of a ``.npy`` file and the labels of the file ``y``."""
     if y is None:
         raise UsageError(
             f"{str(path)!r} holds samples without labels; name the file of the labels (y: "
@@ -239,11 +243,12 @@ def _read_npz(path: Path) -> Columns:
 
 
 def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
-    """Convert arrays without dimensions to texts."""
+    """Return the arrays by name, those without dimensions converted to texts."""
     return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
 def _read_safetensors(path: Path) -> Columns:
+    """Return the arrays of a file, with the names and the origin in its metadata."""
     library = _import("safetensors", path)
     with library.safe_open(str(path), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
@@ -259,6 +264,7 @@ def _read_parquet(path: Path) -> Columns:
 
 
 def _read_huggingface(path: Path) -> Columns:
+    """Return the columns of a folder that ``save_to_disk`` of Hugging Face's datasets wrote."""
     library = _import("datasets", path)
     try:
         data = library.load_from_disk(str(path))
@@ -286,6 +292,7 @@ def _to_array(column: Any, name: str, file: str) -> np.ndarray:
     while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
         inner = flat.flatten()
         size, remainder = divmod(len(inner), max(1, len(flat)))
+        # Lists of a fixed size have no lengths.
         lengths = getattr(flat, "value_lengths", lambda: None)()
         if remainder or (lengths is not None and len(lengths.unique()) > 1):
             raise UsageError(
@@ -294,8 +301,7 @@ def _to_array(column: Any, name: str, file: str) -> np.ndarray:
             )
         sizes.append(size)
         flat = inner
-    values = flat.to_numpy(zero_copy_only=False)
-    return values.reshape(len(column), *sizes)
+    return flat.to_numpy(zero_copy_only=False).reshape(len(column), *sizes)
 
 
 #: Functions that read the formats, except ``.npy``, whose labels are in another file.
@@ -307,6 +313,7 @@ _FORMATS: dict[str, Callable[[Path], Columns]] = {
 
 
 def _import(module: str, path: Path) -> Any:
+    """Return a module; raise UsageError if its package is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -43,7 +43,7 @@ def read_torch_dataset(
     Returns:
         Images if the samples are PIL images, uint8 tensors (C, H, W) or uint8 arrays (H, W, C) with
         1 or 3 channels, else tensors. An item must be (sample, label, ...), and a label an integer
-        or a text. ``dataset.classes``, if it exists, is the names of the classes.
+        or a text. The attribute ``classes`` of the data set, if there is one, names the classes.
 
     Raises:
         UsageError: if the data set does not exist or cannot be built or read, or if its items are
@@ -108,8 +108,8 @@ def _find_dataset(dataset: str, subject: str) -> Any:
             f"{subject} needs {_LIBRARIES[library]}, which cannot be imported "
             f"({one_line(error, 120)}); run pip install 'pml-extensions[vision]'."
         ) from None
-    known = [key for key, value in vars(module).items() if isinstance(value, type)]
-    known = list(getattr(module, "__all__", known))
+    classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+    known = list(getattr(module, "__all__", classes))
     if name not in known:
         raise UsageError(f"{subject}: {library} has no data set {name!r}.{nearest(name, known)}")
     return getattr(module, name)
@@ -133,6 +133,7 @@ def _read_item(data: Any, index: int, subject: str, size: int | None) -> tuple[n
 
 
 def _to_array(sample: Any, index: int, subject: str, size: int | None) -> np.ndarray:
+    """Convert a sample to an array; images become (H, W, C), resized if ``size`` is given."""
     if isinstance(sample, Image.Image):
         sample = sample if sample.mode in ("L", "RGB") else sample.convert("RGB")
         return _resize(sample, size)
@@ -154,6 +155,7 @@ def _to_array(sample: Any, index: int, subject: str, size: int | None) -> np.nda
 
 
 def _resize(image: Image.Image, size: int | None) -> np.ndarray:
+    """Return an image as an array (H, W, C), resized to a square unless ``size`` is None."""
     if size is not None and image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=3.0)
     array = np.asarray(image)
