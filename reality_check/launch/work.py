@@ -45,7 +45,10 @@ def work(
     else:
         workers = LocalWorkers(recorded.out_dir, parallelism)
     try:
-        read_only = RecordedExperiment(recorded.experiment, recorded.out_dir, only_reads=True)
+        # The workers have begun: a server that is restarted now is waited for, as they do.
+        read_only = RecordedExperiment(
+            recorded.experiment, recorded.out_dir, wait_for_storage=True, only_reads=True
+        )
         workers.wait(lambda: watch(read_only))
     except KeyboardInterrupt:
         workers.stop()
