@@ -511,7 +511,8 @@ def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> l
 
     If all trials of a search diverged, rank 0 stays, with ``None`` as the trial.
     """
-    ranked = {key: ranked_trials(earlier[key].complete) for key, *_ in given.retrains}
+    searches = {key for key, *_ in given.retrains}
+    ranked = {key: ranked_trials(earlier[key].complete) for key in searches}
     return [
         Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None, repetition)
         for key, rank, repetition in given.retrains
