@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import functools
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ MULTIPLES = (1.0, 1.5, 2.0)
 RATE = "learning_rates.embedder"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Surface:
     """A method: its scores as functions of its hyper-parameters, in points.
 
@@ -72,11 +73,14 @@ class Surface:
         axes = [1 - draws[p] if p in self.mirrored else draws[p] for p in self.parameters]
         shape = axes[0].shape
         scores = self.scores(np.stack(axes, -1).reshape(-1, len(axes)))
-        scores = scores + self.deviations[generator.integers(len(self.deviations), size=len(scores))]
+        scores = (
+            scores + self.deviations[generator.integers(len(self.deviations), size=len(scores))]
+        )
         validation, test = (scores[:, column].reshape(shape) for column in (0, 1))
         noise = self.noise * generator.standard_normal(shape) if again else 0.0
         return validation, test + self.lift + noise
 
+    @functools.cache  # noqa: B019
     def theta(self, budget: int, searches: int = 100_000) -> float:
         """The expected test score of the winner of a search."""
         generator = np.random.default_rng(1)
@@ -123,9 +127,15 @@ def fitted(name: str, rows: Sequence[Mapping[str, str]]) -> Surface:
         for model, mean in models:
             kernel = model.kernel_.k1
             weights = model.alpha_
-            means.append(mean + np.concatenate([
-                kernel(part, unit) @ weights for part in np.array_split(positions, len(positions) // 20_000 + 1)
-            ]))
+            means.append(
+                mean
+                + np.concatenate(
+                    [
+                        kernel(part, unit) @ weights
+                        for part in np.array_split(positions, len(positions) // 20_000 + 1)
+                    ]
+                )
+            )
         return np.stack(means, 1)
 
     deviations = targets - predict(unit)
@@ -180,7 +190,9 @@ def tests(
     return found
 
 
-def nulls(surface: Surface, others: Sequence[Surface], budget: int) -> Iterator[tuple[str, Surface, Draw]]:
+def nulls(
+    surface: Surface, others: Sequence[Surface], budget: int
+) -> Iterator[tuple[str, Surface, Draw]]:
     """Methods with the same theta as ``surface``, and what their draws share."""
     yield "same surface", surface, sharing(surface, surface)
     for name in surface.parameters:
@@ -220,12 +232,30 @@ def main() -> None:
                 worst = {name: max(worst[name], rates[name]) for name in names}
                 cells = " | ".join(f"{rates[name]:.1f}" for name in names)
                 print(f"| {surface.name}: {null} | {cells} |", flush=True)
+            better = replace(surface, lift=1.0)
+            found = tests(
+                surface, better, sharing(surface, better), plan, options.campaigns, generator
+            )
+            cells = " | ".join(f"{100 * (p < LEVEL).mean():.0f}" for p, _ in found.values())
+            print(f"| power, {surface.name} and itself one point above | {cells} |", flush=True)
         for first, second in itertools.combinations(surfaces, 2):
             gap = first.theta(plan[2]) - second.theta(plan[2])
             for what, shared in (("shared", None), ("own draws", [])):
-                found = tests(first, second, sharing(first, second, shared), plan, options.campaigns, generator)
-                cells = " | ".join(f"{100 * ((p < LEVEL) & (d * gap > 0)).mean():.0f}" for p, d in found.values())
-                print(f"| power, {first.name} and {second.name}, {gap:+.2f}, {what} | {cells} |", flush=True)
+                found = tests(
+                    first,
+                    second,
+                    sharing(first, second, shared),
+                    plan,
+                    options.campaigns,
+                    generator,
+                )
+                cells = " | ".join(
+                    f"{100 * ((p < LEVEL) & (d * gap > 0)).mean():.0f}" for p, d in found.values()
+                )
+                print(
+                    f"| power, {first.name} and {second.name}, {gap:+.2f}, {what} | {cells} |",
+                    flush=True,
+                )
     print("\nworst: " + ", ".join(f"{name} {rate:.1f}" for name, rate in worst.items()))
     print(f"{options.campaigns} campaigns a cell, {time.process_time() - start:.0f} CPU s")
 
