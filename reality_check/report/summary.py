@@ -86,7 +86,7 @@ class Summary:
     def __init__(self, results: ExperimentResults) -> None:
         self.results = results
         self._estimates: dict[tuple[str, str], dict[str, Estimate]] = {}
-        self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
+        self._comparisons: dict[str, dict[str, tuple[Comparison, ...]]] = {}
 
     def _protocol(self, key: str) -> Any:
         """Return a setting of the protocol by its dotted key, or ``None`` if it is not set."""
@@ -261,16 +261,41 @@ class Summary:
         All tables, verdicts, figures and files show these comparisons. Controls are compared only
         with their own methods, see :meth:`control_differences`.
         """
-        if (category, metric) not in self._comparisons:
-            estimates = self.estimates(category, metric)
-            pairs = compare_estimates(
-                {m: e for m, e in estimates.items() if m not in self.controls}
+        if metric not in self._comparisons:
+            estimates = {
+                each: {
+                    m: e for m, e in self.estimates(each, metric).items() if m not in self.controls
+                }
+                for each in self.categories
+            }
+            found = compare_estimates(
+                estimates,
+                lambda each, *pair: self.is_joint(*((each, metric, method) for method in pair)),
             )
-            self._comparisons[category, metric] = tuple(
-                replace(pair, improvement=self._improvement(category, metric, pair))
-                for pair in pairs
-            )
-        return self._comparisons[category, metric]
+            self._comparisons[metric] = {
+                each: tuple(
+                    replace(pair, improvement=self._improvement(each, metric, pair))
+                    for pair in pairs
+                )
+                for each, pairs in found.items()
+            }
+        return self._comparisons[metric].get(category, ())
+
+    def is_joint(self, first: ResultKey, second: ResultKey) -> bool:
+        """Return whether two results are compared unit by unit (:func:`estimate_difference`).
+
+        These are trials of the same numbers, which may share draws; and searches of the same
+        numbers, if they do.
+        """
+        if self.evidence is Evidence.SUBSETS:
+            return self._positions(first[2]).keys() == self._positions(second[2]).keys()
+        if self.evidence is not Evidence.SEARCHES:
+            return False
+        records = [self.records[key[2]] for key in (first, second)]
+        share_draws = not any(record.has_own_draws for record in records)
+        same_folder = records[0].origin == records[1].origin
+        units = [self.repeats[key].keys() for key in (first, second)]
+        return share_draws and same_folder and units[0] == units[1]
 
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""
@@ -290,7 +315,11 @@ class Summary:
         """Return the difference of each control from the method that it is a copy of."""
         estimates = self.estimates(category)
         return {
-            control: estimate_difference(estimates[control], estimates[method])
+            control: estimate_difference(
+                estimates[control],
+                estimates[method],
+                self.is_joint((category, PRIMARY, control), (category, PRIMARY, method)),
+            )
             for control, method in self.controls.items()
             if {control, method} <= set(estimates)
         }
