@@ -2,12 +2,16 @@
 
     python benchmarks/pairs.py benchmarks/banks/caltech101_lite0.csv
     python benchmarks/pairs.py benchmarks/banks/omniglot_lite0.csv
+    python benchmarks/pairs.py cones
 
 A Gaussian process is fitted to the validation and the test scores of each method of a bank
 (``benchmarks/trial_bank.py``) as functions of its hyper-parameters. A new trial draws these anew,
 takes the two scores there, and adds the deviations of a random trial of the bank from its own
 fitted scores; each retraining adds noise of the size that two retrainings of a trial show. Two
 methods share the draws of every parameter of the same name, as ``reality_check`` draws them.
+
+``cones`` are made-up surfaces instead: a score falls with the distance from the best point, which
+lies off the centre of the cube.
 
 Printed: how often two methods with the *same* expected score theta(N) are called different, by the
 test and by what they share (the nulls), and how often true differences are found. The tests are
@@ -148,6 +152,25 @@ def fitted(name: str, rows: Sequence[Mapping[str, str]]) -> Surface:
     return Surface(name, names, predict, deviations, noise)
 
 
+def cones() -> list[Surface]:
+    """Made-up surfaces of two and of four hyper-parameters, with a sharp optimum."""
+
+    def cone(best: Sequence[float]) -> Callable[[Array], Array]:
+        def scores(positions: Array) -> Array:
+            score = 30 - 12 * np.linalg.norm(positions - np.asarray(best), axis=-1)
+            return np.stack([score, score], 1)
+
+        return scores
+
+    deviations = np.random.default_rng(2).normal(0, 0.5, (500, 2))
+    names = (RATE, "arguments.b", "arguments.c", "arguments.d")
+    best = (0.3, 0.8, 0.4, 0.65)
+    return [
+        Surface(f"cone in {size}", names[:size], cone(best[:size]), deviations, 0.5)
+        for size in (2, 4)
+    ]
+
+
 Draw = Callable[[np.random.Generator, tuple[int, int]], tuple[Draws, Draws]]
 
 
@@ -212,15 +235,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bank", type=Path)
+    parser.add_argument("bank", type=Path, help="a file, or cones")
+    parser.add_argument("--plans", type=int, default=len(PLANS), help="how many of the plans")
     parser.add_argument("--campaigns", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     start = time.process_time()
-    surfaces = read(options.bank)
+    surfaces = cones() if str(options.bank) == "cones" else read(options.bank)
     names = ("Welch", *(f"joint {multiple:g}" for multiple in MULTIPLES))
     worst = dict.fromkeys(names, 0.0)
-    for plan in PLANS:
+    for plan in PLANS[: options.plans]:
         generator = np.random.default_rng(options.seed)
         print(f"\n| {plan[0]} trials, {plan[1]} retrained, N = {plan[2]} | {' | '.join(names)} |")
         print("|---" * (1 + len(names)) + "|")
