@@ -12,10 +12,10 @@ from reality_check.report.wording import counted, points
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     Shares,
-    joint_subset_degrees,
     planned_error,
     planned_subsets_error,
     smallest_detectable,
+    subset_degrees,
 )
 from reality_check.utils.errors import UsageError
 
@@ -70,7 +70,7 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
         return "differences: between these settings only, since nothing is searched"
     if search.budget is not None:
         error = planned_subsets_error(shares, search.trials, search.budget)
-        degrees = joint_subset_degrees(search.trials, search.budget)
+        degrees = subset_degrees(search.trials, search.budget)
     elif search.repeats < 3:
         return (
             "differences: no verdict on losses, which takes three searches of each "

@@ -48,14 +48,12 @@ class Estimate(Centred):
         degrees: degrees of freedom of its t distribution; ``None`` without an interval.
         n: number of units: values, searches, or trials of the one random search.
         deleted: the estimate without each of the units in turn; empty without an interval.
-        joint_degrees: degrees of freedom of its difference from an estimate with the same units.
     """
 
     error: float | None
     degrees: float | None
     n: int
     deleted: Sequence[float] = field(default=(), repr=False)
-    joint_degrees: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def t_interval(values: Sequence[float]) -> Estimate:
         return Estimate(mean, None, None, None, n)
     error = math.sqrt(variance(values, mean) / n)
     deleted = tuple((n * mean - value) / (n - 1) for value in values)
-    return Estimate(mean, t_quantile(n - 1) * error, error, n - 1, n, deleted, n - 1)
+    return Estimate(mean, t_quantile(n - 1) * error, error, n - 1, n, deleted)
 
 
 def jackknife_error(deleted: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -147,8 +147,7 @@ def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) 
         error = float(jackknife_error(deleted))
         if np.ptp(deleted) <= 1e-12 * np.abs(first.deleted).max():  # rounding alone
             error = 0.0
-        assert first.joint_degrees is not None
-        return t_difference(mean, error, first.joint_degrees, n)
+        return t_difference(mean, error, min(first.degrees, second.degrees), n)
     u, v = first.error**2, second.error**2
     degrees = satterthwaite(u, first.degrees, v, second.degrees)
     return t_difference(mean, math.sqrt(u + v), degrees, n)

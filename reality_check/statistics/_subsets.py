@@ -83,10 +83,7 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
         error = 0.0
     half_width = t_quantile(degrees) * error
-    return Estimate(
-        *(mean, half_width, error, degrees, len(validation), tuple(deleted.tolist())),
-        joint_subset_degrees(len(validation), budget),
-    )
+    return Estimate(mean, half_width, error, degrees, len(validation), tuple(deleted.tolist()))
 
 
 def budget_curve(
@@ -190,16 +187,6 @@ def subset_degrees(trials: int, budget: int) -> float:
     intervals cover 91 % with normal quantiles, 93 % with twice these degrees, and 95 % with these.
     """
     return 1 / float((subset_weights(trials, budget) ** 2).sum()) - 1
-
-
-def joint_subset_degrees(trials: int, budget: int) -> float:
-    """Return the degrees of freedom of the difference of two results of :func:`all_subsets`.
-
-    These are 1.5 times those of one result. The factor was chosen among 1, 1.5 and 2 on one bank,
-    and judged on others, for different losses with equal scores (``benchmarks/pairs.py``;
-    ``docs/calibration.md``): false verdicts are at most 5 %; with twice the degrees, up to 6 %.
-    """
-    return 1.5 * subset_degrees(trials, budget)
 
 
 class _Ties:

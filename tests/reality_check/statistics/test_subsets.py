@@ -80,8 +80,7 @@ def test_the_estimate_and_its_error_are_those_of_every_subset_in_turn(
         joint = estimate_difference(found, other, joint=True)
         assert joint.mean == found.mean - other.mean
         assert joint.error == pytest.approx(spread_of(list(differences)), abs=1e-9)
-        assert found.degrees is not None
-        assert joint.degrees == 1.5 * found.degrees
+        assert joint.degrees == found.degrees
 
 
 def spread_of(deleted: Sequence[float]) -> float:
