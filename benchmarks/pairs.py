@@ -3,6 +3,7 @@
     python benchmarks/pairs.py benchmarks/banks/caltech101_lite0.csv
     python benchmarks/pairs.py benchmarks/banks/omniglot_lite0.csv
     python benchmarks/pairs.py cones
+    python benchmarks/pairs.py benchmarks/banks/caltech101_lite0.csv --repeated
 
 A Gaussian process is fitted to the validation and the test scores of each method of a bank
 (``benchmarks/trial_bank.py``) as functions of its hyper-parameters. A new trial draws these anew,
@@ -16,7 +17,8 @@ lies off the centre of the cube.
 Printed: how often two methods with the *same* expected score theta(N) are called different, by the
 test and by what they share (the nulls), and how often true differences are found. The tests are
 Welch's, of two estimates, and the joint jackknife, which deletes trial k of both methods at once,
-with multiples of the degrees of freedom of one estimate.
+with multiples of the degrees of freedom of one estimate; for repeated searches (``--repeated``) the
+paired t-test by search.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr
+from scipy.stats import ttest_ind, ttest_rel
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 
@@ -44,6 +47,8 @@ Draws = Mapping[str, Array]
 LEVEL = 0.05
 #: The trials of the search, of which the best are retrained, and the budget N.
 PLANS = ((50, 15, 10), (16, 16, 5), (60, 18, 10), (100, 30, 10))
+#: Searches, their trials, and retrainings of each winner.
+REPEATED = ((5, 10, 2), (3, 16, 3), (10, 5, 1))
 MULTIPLES = (1.0, 1.5, 2.0)
 RATE = "learning_rates.embedder"
 
@@ -213,6 +218,28 @@ def tests(
     return found
 
 
+def repeated_tests(
+    first: Surface,
+    second: Surface,
+    draw: Draw,
+    plan: tuple[int, int, int],
+    campaigns: int,
+    generator: np.random.Generator,
+) -> dict[str, tuple[Array, Array]]:
+    """The same for repeated searches."""
+    searches, budget, reproductions = plan
+    means = []
+    shape = (campaigns * searches, budget)
+    for surface, draws in zip((first, second), draw(generator, shape), strict=True):
+        validation, test = surface.trials(draws, generator, again=False)
+        won = np.take_along_axis(test, validation.argmax(-1)[:, None], -1)
+        noise = surface.noise / np.sqrt(reproductions) * generator.standard_normal(won.shape)
+        means.append((won + noise).reshape(campaigns, searches))
+    gap = means[0].mean(-1) - means[1].mean(-1)
+    welch = ttest_ind(*means, axis=-1, equal_var=False).pvalue
+    return {"Welch": (welch, gap), "paired": (ttest_rel(*means, axis=-1).pvalue, gap)}
+
+
 def nulls(
     surface: Surface, others: Sequence[Surface], budget: int
 ) -> Iterator[tuple[str, Surface, Draw]]:
@@ -238,50 +265,51 @@ def main() -> None:
     parser.add_argument("bank", type=Path, help="a file, or cones")
     parser.add_argument("--plans", type=int, default=len(PLANS), help="how many of the plans")
     parser.add_argument("--campaigns", type=int, default=10_000)
+    parser.add_argument("--repeated", action="store_true", help="repeated searches")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     start = time.process_time()
     surfaces = cones() if str(options.bank) == "cones" else read(options.bank)
     names = ("Welch", *(f"joint {multiple:g}" for multiple in MULTIPLES))
+    plans, test, head = PLANS, tests, "{} trials, {} retrained, N = {}"
+    if options.repeated:
+        names, plans, test = ("Welch", "paired"), REPEATED, repeated_tests
+        head = "{} searches of {} trials, {} retrainings each"
     worst = dict.fromkeys(names, 0.0)
-    for plan in PLANS[: options.plans]:
+    for plan in plans[: options.plans]:
         generator = np.random.default_rng(options.seed)
-        print(f"\n| {plan[0]} trials, {plan[1]} retrained, N = {plan[2]} | {' | '.join(names)} |")
-        print("|---" * (1 + len(names)) + "|")
+        budget = plan[1] if options.repeated else plan[2]
+
+        def rates(
+            label: str, first: Surface, second: Surface, draw: Draw, gap: float = 0.0
+        ) -> Array:
+            """Print how often the two are called different, or rightly so."""
+            found = test(first, second, draw, plan, options.campaigns, generator).values()  # noqa: B023
+            shares = [100 * ((p < LEVEL) & (d * gap >= 0)).mean() for p, d in found]
+            print(row(label, *(f"{share:.1f}" for share in shares)), flush=True)
+            return np.array(shares)
+
+        print("\n" + row(head.format(*plan), *names) + "\n" + "|---" * (1 + len(names)) + "|")
         for surface in surfaces:
             others = [other for other in surfaces if other is not surface]
-            for null, twin, draw in nulls(surface, others, plan[2]):
-                found = tests(surface, twin, draw, plan, options.campaigns, generator)
-                rates = {name: 100 * (p < LEVEL).mean() for name, (p, _) in found.items()}
-                worst = {name: max(worst[name], rates[name]) for name in names}
-                cells = " | ".join(f"{rates[name]:.1f}" for name in names)
-                print(f"| {surface.name}: {null} | {cells} |", flush=True)
+            for null, twin, draw in nulls(surface, others, budget):
+                found = rates(f"{surface.name}: {null}", surface, twin, draw)
+                worst = {name: max(worst[name], found[n]) for n, name in enumerate(names)}
             better = replace(surface, lift=1.0)
-            found = tests(
-                surface, better, sharing(surface, better), plan, options.campaigns, generator
-            )
-            cells = " | ".join(f"{100 * (p < LEVEL).mean():.0f}" for p, _ in found.values())
-            print(f"| power, {surface.name} and itself one point above | {cells} |", flush=True)
+            label = f"power, {surface.name} and itself one point above"
+            rates(label, surface, better, sharing(surface, better), -1.0)
         for first, second in itertools.combinations(surfaces, 2):
-            gap = first.theta(plan[2]) - second.theta(plan[2])
+            gap = first.theta(budget) - second.theta(budget)
             for what, shared in (("shared", None), ("own draws", [])):
-                found = tests(
-                    first,
-                    second,
-                    sharing(first, second, shared),
-                    plan,
-                    options.campaigns,
-                    generator,
-                )
-                cells = " | ".join(
-                    f"{100 * ((p < LEVEL) & (d * gap > 0)).mean():.0f}" for p, d in found.values()
-                )
-                print(
-                    f"| power, {first.name} and {second.name}, {gap:+.2f}, {what} | {cells} |",
-                    flush=True,
-                )
+                label = f"power, {first.name} and {second.name}, {gap:+.2f}, {what}"
+                rates(label, first, second, sharing(first, second, shared), gap)
     print("\nworst: " + ", ".join(f"{name} {rate:.1f}" for name, rate in worst.items()))
     print(f"{options.campaigns} campaigns a cell, {time.process_time() - start:.0f} CPU s")
+
+
+def row(*cells: object) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 if __name__ == "__main__":

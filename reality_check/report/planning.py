@@ -16,6 +16,7 @@ from reality_check.statistics import (
     planned_subsets_error,
     smallest_detectable,
     subset_degrees,
+    welch_degrees,
 )
 from reality_check.utils.errors import UsageError
 
@@ -79,6 +80,7 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)
         degrees = search.repeats - 1
+    degrees = welch_degrees(degrees)  # losses that share no luck
     pairs = max(1, math.comb(methods, 2)) * len(protocol.categories)
     error *= math.sqrt(2 * (1 - shares.common))
     least = smallest_detectable(error, degrees, pairs=pairs)

@@ -284,18 +284,23 @@ class Summary:
     def is_joint(self, first: ResultKey, second: ResultKey) -> bool:
         """Return whether two results are compared unit by unit (:func:`estimate_difference`).
 
-        These are trials of the same numbers, which may share draws; and searches of the same
-        numbers, if they do.
+        So are trials of one random search, or searches, that share their luck: the same units are
+        complete, from the same seed, and more than half of the hyper-parameters of each method
+        have a name, and so a draw, in common. Other pairs would lose degrees of freedom for little.
         """
-        if self.evidence is Evidence.SUBSETS:
-            return self._positions(first[2]).keys() == self._positions(second[2]).keys()
-        if self.evidence is not Evidence.SEARCHES:
+        if not self.evidence.of_losses:
             return False
         records = [self.records[key[2]] for key in (first, second)]
-        share_draws = not any(record.has_own_draws for record in records)
-        same_folder = records[0].origin == records[1].origin
-        units = [self.repeats[key].keys() for key in (first, second)]
-        return share_draws and same_folder and units[0] == units[1]
+        seeds = {folder.label: folder.seed for folder in self.results.folders}
+        names = [{*record.searched} for record in records]
+        if any(record.has_own_draws for record in records) or (
+            2 * len(names[0] & names[1]) <= max(map(len, names))
+            or seeds.get(records[0].origin) != seeds.get(records[1].origin)
+        ):
+            return False
+        if self.evidence is Evidence.SUBSETS:
+            return self._positions(first[2]).keys() == self._positions(second[2]).keys()
+        return self.repeats[first].keys() == self.repeats[second].keys()
 
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""

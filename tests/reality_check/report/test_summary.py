@@ -11,7 +11,13 @@ from scipy import stats
 
 from reality_check.config.metrics import PRIMARY
 from reality_check.report.summary import Summary, winner
-from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.results import (
+    ExperimentResults,
+    Folder,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
 from reality_check.statistics import Difference, estimate_difference
 
 
@@ -54,14 +60,16 @@ def measured(search: dict[str, Any], of_b: dict[str, Any] | None = None) -> Expe
             for k in units
         )
         trials = trials[: changes.pop("units", None)]
-        method = MethodResults(name, "L", trials, origin="one folder")
+        method = MethodResults(name, "L", trials, searched=("x", "y", "z"), origin="f0")
         methods.append(dataclasses.replace(method, **changes))
         rows += [
             ResultRow("e", name, "ensemble", k, PRIMARY, values[k], t.search, t.trial_index)
             for k, t in enumerate(trials)
         ]
     config = {"protocol": {"search": search}, "methods": [{"name": "a"}, {"name": "b"}]}
-    return ExperimentResults("e", "p", "mlrc", True, tuple(methods), tuple(rows), config=config)
+    folders = [Folder(f"f{n}", "", "e", (), seed, True) for n, seed in enumerate((0, 0, 1))]
+    results = ExperimentResults("e", "p", "mlrc", True, tuple(methods), tuple(rows), config=config)
+    return dataclasses.replace(results, folders=tuple(folders))
 
 
 def pair(results: ExperimentResults) -> tuple[Difference, Difference]:
@@ -94,10 +102,14 @@ def test_units_that_share_luck_are_compared_with_each_other(search: dict[str, An
 @pytest.mark.parametrize(
     ("search", "of_b", "joint"),
     [
-        (SUBSETS, {"has_own_draws": True}, True),  # as valid, and the rule asks no scores
+        (SUBSETS, {"has_own_draws": True}, False),
+        (SUBSETS, {"searched": ("x", "z")}, True),
+        (SUBSETS, {"searched": ("x", "b", "c")}, False),
+        (SUBSETS, {"origin": "f1"}, True),
+        (SUBSETS, {"origin": "f2"}, False),
         (SUBSETS, {"units": 15}, False),
         (SEARCHES, {"has_own_draws": True}, False),
-        (SEARCHES, {"origin": "another folder"}, False),
+        (SEARCHES, {"origin": "f2"}, False),
         ({"trials": 4}, {}, False),
     ],
 )
