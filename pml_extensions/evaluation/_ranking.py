@@ -81,6 +81,11 @@ class Retrieval:
     def rank(self, labels: Tensor, ref_labels: Tensor, scores: Scores) -> None:
         """Add the ranks of each query's own references to ``scores``.
 
+        Ranks are found by sorting the references or, for classes in which this is faster, by
+        counting the references that are nearer than each own one; after counting, queries with
+        ties are ranked again by sorting. ``limit`` and ``first_limit`` are explained in
+        :class:`Task`.
+
         Args:
             labels: Labels of the queries, int64.
             ref_labels: Labels of the references, int64.

@@ -239,7 +239,7 @@ class RetrievalMetrics:
         includes_query: bool = False,
         nearest: int | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of each query, from arguments that are already checked.
+        """Return the metrics of each query, from arguments that are checked but for NaN.
 
         Args:
             x: Queries.
@@ -263,6 +263,7 @@ class RetrievalMetrics:
                 f"{x.shape[1]} numbers, even for one query at a time; let other processes on it "
                 "end, or pass embeddings on the CPU (embeddings.cpu())."
             ) from None
+        # Only now is the device waited for: the norms, which show NaN, come with the metrics.
         arrays, norms = scores.arrays(x, *(() if refs is None else (refs,)))
         if not np.isfinite(norms).all():
             _inputs.require_finite(x, "embeddings")

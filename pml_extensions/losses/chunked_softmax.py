@@ -53,7 +53,7 @@ class ChunkedSoftmax(Softmax):
 
 
 def _merge_parts(a: Part, b: Part) -> Part:
-    """Return the sums over the classes of both parts together."""
+    """Return the sums over the classes of both parts together, see :class:`Part`."""
     top = torch.maximum(a.top, b.top)
     empty = top == -torch.inf
     origin = top.masked_fill(empty, 0.0)

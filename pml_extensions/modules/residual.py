@@ -41,7 +41,7 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     """
     official = checks.one_of("mode", mode, ("paper", "official")) == "official"
     block = _last_block(trunk)
-    last = _num_convolutions(block)
+    last = _num_block_convolutions(block)
     _check_normalization(getattr(block, f"bn{last}"), f"bn{last}")
     names = [f"bn{last}"]
     if type(block).forward.__module__ == _TIMM:
@@ -83,7 +83,7 @@ class _Bottleneck(_BasicBlock):
         return out + (x if self.downsample is None else self.downsample(x))
 
 
-def _num_convolutions(module: nn.Module) -> int:
+def _num_block_convolutions(module: nn.Module) -> int:
     """Return the number of convolutions of a residual block, or 0 for any other module."""
     if isinstance(module, _BasicBlock):
         return 3 if isinstance(module, _Bottleneck) else 2
@@ -102,7 +102,7 @@ def _last_block(trunk: nn.Module) -> nn.Module:
     if not isinstance(trunk, nn.Module):
         raise ValueError(f"{message}.")
     modules = list(trunk.modules())
-    blocks = [module for module in modules if _num_convolutions(module)]
+    blocks = [module for module in modules if _num_block_convolutions(module)]
     if not blocks:
         raise ValueError(
             f"{message}, which has no such block; replace its last BN and ReLU by "

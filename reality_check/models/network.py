@@ -145,7 +145,7 @@ def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Mo
 def _build_preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
     """Build a paper's head in two parts, of which the second begins with the embedder."""
     parts = list(build_head(str(config.head), channels, embedding_size).named_children())
-    if config.bn_relu_modules:
+    if config.bn_relu_modules:  # between the embedder and the neck
         position = [name for name, _ in parts].index("neck")
         modules = ContinuousBNReLU(config.bn_relu_modules, embedding_size)
         parts.insert(position, ("bn_relu_modules", modules))

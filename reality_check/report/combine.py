@@ -158,8 +158,9 @@ def _differing_settings(
     """Return the dotted keys in which a method's settings or code differ between two folders."""
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
-    texts = {*_texts(settings[0]), *_texts(settings[1])}
-    changed = [f"code.{name}" for name in sorted(texts) if codes[0].get(name) != codes[1].get(name)]
+    # Any text in the settings may be the name of code, which has a fingerprint in ``codes``.
+    names = {*_texts(settings[0]), *_texts(settings[1])}
+    changed = [f"code.{name}" for name in sorted(names) if codes[0].get(name) != codes[1].get(name)]
     return [*differing_keys(settings[0], settings[1]), *changed]
 
 

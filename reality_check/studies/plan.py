@@ -220,23 +220,26 @@ def _retraining(
     searches = [StudyKey(method.name, Stage.SEARCH, number) for number in range(search.repeats)]
     reproductions = StudyKey(method.name, Stage.REPRODUCTIONS)
     has_reproductions = Stage.REPRODUCTIONS in protocol.stages
-    after: list[StudyKey] = [*searches] if Stage.SEARCH in protocol.stages else []
+    has_search = Stage.SEARCH in protocol.stages
     # The best trials of the first search, or the best trial of each search.
     retrains = [
         (searches[0], i, repetition)
         if search.retrain_best is not None
         else (searches[i], 0, repetition)
         for i, repetition in reproduction_order(experiment, steps)
-        if after
+        if has_search
     ]
     epochs_from = reproductions if is_final and has_reproductions else None
     given = Given(
         tuple(retrains),
         epochs_from,
-        protocol.complete.round_epochs_up_to if is_final and after else None,
-        protocol.final_metrics,
-        method.packed is not None,
+        round_epochs_up_to=protocol.complete.round_epochs_up_to
+        if is_final and has_search
+        else None,
+        final_metrics=protocol.final_metrics,
+        from_pack=method.packed is not None,
     )
+    after = searches if has_search else []
     if epochs_from is not None:
         after.append(epochs_from)
     key = StudyKey(method.name, Stage.FINAL) if is_final else reproductions

@@ -114,7 +114,7 @@ class Normalize:
         Returns:
             float32, shape (B, C, *output), values 0..255.
         """
-        if self._kernel_is_faster(pixels) and windows.can_be_resized(output):
+        if self._interpolate_is_faster(pixels) and windows.can_be_resized(output):
             images = interpolate(pixels, windows, output)
         elif windows.need_resampling(output):
             axes = axes_of(compose(windows, output, flip=flip), windows)  # including the mirroring
@@ -126,7 +126,7 @@ class Normalize:
             images.index_copy_(0, rows, images[rows].flip(3))
         return images
 
-    def _kernel_is_faster(self, pixels: Tensor) -> bool:
+    def _interpolate_is_faster(self, pixels: Tensor) -> bool:
         """Return whether torch's kernel is faster and equal to Pillow's: the bilinear one is."""
         large = min(pixels.shape[1:3]) >= _MIN_KERNEL_SIDE
         return large and pixels.device.type == "cpu" and self.interpolation == "bilinear"

@@ -134,10 +134,10 @@ def images_below(root: Path) -> list[str]:
         reasons = [  # why the file is left out, if there are any
             *(f"{folder}/" for folder in folders if is_clutter(folder)),
             *filter(name.startswith, outputs),
-            *[name] * (not file),  # a folder that was not entered
-            *["hidden files"] * is_clutter(file),
-            *[ending or "no ending"] * (ending not in endings),
-            *[f"{ending} outside the sub-folders"] * (not folders),
+            *([name] if not file else []),  # a folder that was not entered ends in a slash
+            *(["hidden files"] if is_clutter(file) else []),
+            *([ending or "no ending"] if ending not in endings else []),
+            *([f"{ending} outside the sub-folders"] if not folders else []),
         ]
         if not reasons:
             images.append(name)

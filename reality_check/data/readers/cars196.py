@@ -43,6 +43,7 @@ def _list_root(root: Path) -> ImageFiles:
     The order of the images depends on the layout. The test classes are the classes 99 to 196; the
     train and test images of a layout are not used as a split, because they share their classes.
     """
+    # The caller has found all files of a layout, each at one of its possible paths.
     cars = next(
         read_layout(root)
         for layout, read_layout in _LAYOUTS.items()
