@@ -264,6 +264,7 @@ class MethodResults:
     logarithmic: tuple[str, ...] = ()  # searched hyper-parameters on a logarithmic scale
     importance: Importance | None = None  # None where there are too few trials
     control_of: str | None = None  # the method that this is a second copy of
+    has_own_draws: bool = False  # whether its trials share no draws with other methods
     normalize_embeddings: bool = True
     gallery: Path | None = None  # a PNG of test images and their neighbours, if requested
     origin: str = ""  # the output folder of the method, in a report of several folders

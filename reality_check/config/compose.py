@@ -130,15 +130,20 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
     if not isinstance(controls, list):
         return  # reported when the experiment is validated
     by_name = {str(method["name"]): method for method in methods}
-    copied = {str(method.get("control_of")) for method in methods}
-    for name in controls:
+    copied = {(method.get("control_of"), method.get("control_draws", "own")) for method in methods}
+    for control in controls:
+        name, draws = control, "own"
+        if isinstance(control, Mapping):
+            name, draws = control.get("of"), control.get("draws", "own")
         if name not in by_name:
             raise UsageError(
                 f"{where}: controls name {name!r}, which is not one of the methods; methods: "
                 f"{', '.join(by_name)}.{nearest(str(name), by_name)}"
             )
-        if name not in copied:
-            methods.append({**by_name[name], "name": f"{name}_control", "control_of": name})
+        if (name, draws) not in copied:
+            copy = {"control_of": name, "control_draws": draws}
+            suffix = "control" if draws == "own" else "shared_control"
+            methods.append({**by_name[name], "name": f"{name}_{suffix}", **copy})
 
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:

@@ -200,6 +200,15 @@ class WarmStart(Strict):
     """The output folder that the values were read from: those of the best trial."""
 
 
+class Control(Strict):
+    """A method to run a second time under another name, with other seeds."""
+
+    of: Name
+    """Name of the method."""
+    draws: Literal["own", "shared"] = "own"
+    """Whether the copy draws trials of its own, or the same random ones as all methods."""
+
+
 class Packed(Strict):
     """The pack that a method's results come from, in a YAML ``{from: PACK}``."""
 
@@ -251,6 +260,8 @@ class Method(Strict):
     them."""
     control_of: Name | None = None
     """The method that this is a second copy of, with its own seeds; written by `controls`."""
+    control_draws: Literal["own", "shared"] = "own"
+    """Whether a control draws the same random trials as the methods; written by `controls`."""
     packed: Packed | None = None
     """The pack that its results come from, so that nothing is trained; written for {from: PACK}."""
     note: str = ""

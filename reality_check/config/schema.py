@@ -16,7 +16,7 @@ from typing_extensions import Self
 
 from reality_check.config.claims import Claim
 from reality_check.config.datasets import Dataset
-from reality_check.config.method import Method
+from reality_check.config.method import Control, Method
 from reality_check.config.metrics import METRICS
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
@@ -48,8 +48,9 @@ class Experiment(Strict):
     methods: Annotated[list[Method], TABLE_NEUTRAL] = Field(min_length=1)
     """What is compared: names (reality-check show methods), mappings with a loss, and {from: PACK}
     for methods that have results."""
-    controls: Annotated[list[Name], TABLE_NEUTRAL] = Field(default_factory=list)
-    """Methods to run a second time under another name, with other seeds."""
+    controls: Annotated[list[Name | Control], TABLE_NEUTRAL] = Field(default_factory=list)
+    """Methods to run a second time under another name, with other seeds: names, or {of: NAME,
+    draws: shared} for a copy that draws the same random trials as all methods."""
     claims: list[Claim] = Field(default_factory=list)
     """What the experiment should show, written down before it runs; decided by tests."""
     published_results: Annotated[PublishedResults | None, RESULT_NEUTRAL] = None
@@ -251,6 +252,10 @@ class Experiment(Strict):
     def seed_of(self, method: Method) -> int:
         """Return the seed from which a method's seeds are derived; controls have their own."""
         return self.seed if method.control_of is None else derive(self.seed, "control", method.name)
+
+    def draw_seed_of(self, method: Method) -> int:
+        """Return the seed of a method's random draws, the experiment's where these are shared."""
+        return self.seed if method.control_draws == "shared" else self.seed_of(method)
 
     def model_of(self, method: Method) -> Model:
         """Return the model that a method trains: the experiment's with the method's changes."""

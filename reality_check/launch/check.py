@@ -14,10 +14,12 @@ from reality_check.config.model import Model
 from reality_check.config.plugins import find_plugin
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
+from reality_check.config.search import Search
 from reality_check.data import SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import Pack
 from reality_check.registry.packed_methods import check_packed, packs_of
+from reality_check.statistics import MIN_TESTED, subset_degrees
 from reality_check.studies.plan import Step
 from reality_check.studies.sampler import check_sampler
 from reality_check.training.preflight import (
@@ -90,6 +92,7 @@ def _check_parts(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
         partial(check_starts, experiment),
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
+        partial(_check_budget, experiment.protocol.search),
         *(partial(check_column, name) for name in experiment.report.columns),
         *(
             partial(_check_method_loss, experiment, method, dataset)
@@ -97,6 +100,22 @@ def _check_parts(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
         ),
     ]
     return [checked for checked in every(checks) if checked is not None]
+
+
+def _check_budget(search: Search) -> None:
+    """Check that the subsets of a random search leave something to estimate.
+
+    Raises:
+        UsageError: no interval and no test can be made of so few trials.
+    """
+    if search.budget is None or subset_degrees(search.trials, search.budget) >= MIN_TESTED - 1:
+        return
+    raise UsageError(
+        f"nothing can be estimated from {search.trials} trials of each loss for a budget of "
+        f"{search.budget}: they are hardly more than one search of that size; write "
+        f"protocol.search.trials={max(3, 2 * search.budget + 1)} or more, or a smaller "
+        "protocol.search.budget."
+    )
 
 
 def _check_method_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:

@@ -28,7 +28,6 @@ diverged, the claim is undecided, since methods that all fail are not equally go
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
@@ -41,7 +40,6 @@ from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,
     Difference,
-    Estimate,
     estimate_difference,
     holm_of_known,
     times_to_detect,
@@ -138,7 +136,8 @@ class _Side:
 
     def __init__(self, measured: Measured, summary: Summary) -> None:
         self.measured = measured
-        rows = summary.rows.get((measured.category, measured.metric, measured.method), [])
+        self.key = measured.category, measured.metric, measured.method
+        rows = summary.rows.get(self.key, [])
         self.rows = {row.reproduction: row for row in rows}
         #: The method and the stage that trained the networks of this side.
         self.networks = measured.method, stage_of(measured.category)
@@ -198,16 +197,10 @@ class _Comparison:
 
     def _shifted(self, shift: float) -> Difference:
         """Return the difference plus ``shift``; its test is of "the difference is ``-shift``"."""
-        if self._paired:
-            rows = [
-                dataclasses.replace(row, value=row.value - self.second.rows[run].value)
-                for run, row in self.first.rows.items()
-            ]
-            first = self._summary.estimate(rows)
-            second = Estimate(0.0, 0.0, 0.0, math.inf, first.n)
-        else:
-            first, second = (self._summary.estimate(list(s.rows.values())) for s in self._sides)
-        return estimate_difference(dataclasses.replace(first, mean=first.mean + shift), second)
+        first, second = (self._summary.estimate(list(s.rows.values())) for s in self._sides)
+        joint = self._paired or self._summary.is_joint(*(side.key for side in self._sides))
+        shifted = dataclasses.replace(first, mean=first.mean + shift)
+        return estimate_difference(shifted, second, joint)
 
     def _p(self) -> float:
         """Return the p-value of the claim's test, before Holm's correction."""

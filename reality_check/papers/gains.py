@@ -27,6 +27,7 @@ from reality_check.statistics import (
     smallest_detectable,
     t_quantile,
     two_sided_p,
+    welch_degrees,
 )
 from reality_check.utils.config_files import configs_root
 from reality_check.utils.errors import UsageError
@@ -266,7 +267,9 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
 
     def detects(searches: int) -> bool:
         error = planned_error(shares, searches, RETRAININGS)
-        return smallest_detectable(error, searches - 1, pairs=comparisons) <= difference
+        degrees = welch_degrees(searches - 1)
+        least = smallest_detectable(math.sqrt(2) * error, degrees, pairs=comparisons)
+        return least <= difference
 
     planned = range(3, _MAX_SEARCHES + 1)
     enough = bisect.bisect_left(planned, True, key=detects)

@@ -163,6 +163,7 @@ def _method(
         logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
         importance=parameter_importance(space, search) if importance else None,
         control_of=method.control_of,
+        has_own_draws=recorded.experiment.draw_seed_of(method) != recorded.experiment.seed,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),

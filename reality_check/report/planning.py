@@ -16,6 +16,7 @@ from reality_check.statistics import (
     planned_subsets_error,
     smallest_detectable,
     subset_degrees,
+    welch_degrees,
 )
 from reality_check.utils.errors import UsageError
 
@@ -43,11 +44,15 @@ def mean_scatter(summary: Summary) -> Shares | None:
     """Return the mean variances in the first category; ``None`` if no method has both variances."""
     methods = [method for method in summary.methods if method not in summary.controls]
     variances = [summary.scatter(summary.categories[0], m) for m in methods]
-    pairs = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
-    if not pairs:
+    known = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
+    if not known:
         return None
-    search, training = (fmean(v or 0.0 for v in column) for column in zip(*pairs, strict=True))
-    return Shares(search, training)
+    search, training = (fmean(v or 0.0 for v in column) for column in zip(*known, strict=True))
+    pairs = summary.comparisons(summary.categories[0])
+    apart = sum((pair.difference.error or 0.0) ** 2 for pair in pairs)
+    errors = {m: e.error or 0.0 for m, e in summary.estimates(summary.categories[0]).items()}
+    together = sum(errors[p.better] ** 2 + errors[p.other] ** 2 for p in pairs)
+    return Shares(search, training, 1 - apart / together if together else 0.0)
 
 
 def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = None) -> str:
@@ -75,14 +80,10 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)
         degrees = search.repeats - 1
-    pairs = math.comb(methods, 2)
-    least = smallest_detectable(error, degrees, pairs=max(1, pairs))
-    if not math.isfinite(least):
-        return (
-            f"differences: nothing can be estimated from {counted(search.trials, 'trial')} of each "
-            f"loss for a budget of {search.budget}: they hold hardly more than one search of that "
-            "size; write more protocol.search.trials"
-        )
+    degrees = welch_degrees(degrees)  # losses that share no luck
+    pairs = max(1, math.comb(methods, 2)) * len(protocol.categories)
+    error *= math.sqrt(2 * (1 - shares.common))
+    least = smallest_detectable(error, degrees, pairs=pairs)
     source = "that folder" if like else "docs/calibration.md, which --like RUN replaces"
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "

@@ -86,7 +86,7 @@ class Summary:
     def __init__(self, results: ExperimentResults) -> None:
         self.results = results
         self._estimates: dict[tuple[str, str], dict[str, Estimate]] = {}
-        self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
+        self._comparisons: dict[str, dict[str, tuple[Comparison, ...]]] = {}
 
     def _protocol(self, key: str) -> Any:
         """Return a setting of the protocol by its dotted key, or ``None`` if it is not set."""
@@ -261,16 +261,46 @@ class Summary:
         All tables, verdicts, figures and files show these comparisons. Controls are compared only
         with their own methods, see :meth:`control_differences`.
         """
-        if (category, metric) not in self._comparisons:
-            estimates = self.estimates(category, metric)
-            pairs = compare_estimates(
-                {m: e for m, e in estimates.items() if m not in self.controls}
+        if metric not in self._comparisons:
+            estimates = {
+                each: {
+                    m: e for m, e in self.estimates(each, metric).items() if m not in self.controls
+                }
+                for each in self.categories
+            }
+            found = compare_estimates(
+                estimates,
+                lambda each, *pair: self.is_joint(*((each, metric, method) for method in pair)),
             )
-            self._comparisons[category, metric] = tuple(
-                replace(pair, improvement=self._improvement(category, metric, pair))
-                for pair in pairs
-            )
-        return self._comparisons[category, metric]
+            self._comparisons[metric] = {
+                each: tuple(
+                    replace(pair, improvement=self._improvement(each, metric, pair))
+                    for pair in pairs
+                )
+                for each, pairs in found.items()
+            }
+        return self._comparisons[metric].get(category, ())
+
+    def is_joint(self, first: ResultKey, second: ResultKey) -> bool:
+        """Return whether two results are compared unit by unit (:func:`estimate_difference`).
+
+        So are trials of one random search, or searches, that share their luck: the same units are
+        complete, from the same seed, and more than half of the hyper-parameters of each method
+        have a name, and so a draw, in common. Other pairs would lose degrees of freedom for little.
+        """
+        if not self.evidence.of_losses:
+            return False
+        records = [self.records[key[2]] for key in (first, second)]
+        seeds = {folder.label: folder.seed for folder in self.results.folders}
+        names = [{*record.searched} for record in records]
+        if any(record.has_own_draws for record in records) or (
+            2 * len(names[0] & names[1]) <= max(map(len, names))
+            or seeds.get(records[0].origin) != seeds.get(records[1].origin)
+        ):
+            return False
+        if self.evidence is Evidence.SUBSETS:
+            return self._positions(first[2]).keys() == self._positions(second[2]).keys()
+        return self.repeats[first].keys() == self.repeats[second].keys()
 
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""
@@ -290,7 +320,11 @@ class Summary:
         """Return the difference of each control from the method that it is a copy of."""
         estimates = self.estimates(category)
         return {
-            control: estimate_difference(estimates[control], estimates[method])
+            control: estimate_difference(
+                estimates[control],
+                estimates[method],
+                self.is_joint((category, PRIMARY, control), (category, PRIMARY, method)),
+            )
             for control, method in self.controls.items()
             if {control, method} <= set(estimates)
         }

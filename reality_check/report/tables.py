@@ -32,10 +32,7 @@ CLOSE_MARK = "†"
 def close_text(summary: Summary) -> str:
     """Return the meaning of :data:`CLOSE_MARK`."""
     subject = "what its search found is " if summary.evidence is Evidence.SETTINGS else ""
-    return (
-        f"{subject}not distinguishable from the best of its column "
-        "(Welch test, Holm-corrected, 95 %)"
-    )
+    return f"{subject}not distinguishable from the best of its column (Holm-corrected, 95 %)"
 
 
 @dataclass(frozen=True)

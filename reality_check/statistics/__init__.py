@@ -33,6 +33,7 @@ from reality_check.statistics._intervals import (
     Bounds,
     Centred,
     Estimate,
+    jackknife_error,
     t_interval,
     t_quantile,
     two_sided_p,
@@ -52,12 +53,12 @@ from reality_check.statistics._searches import (
     smallest_detectable,
     times_to_detect,
     variance_shares,
+    welch_degrees,
 )
 from reality_check.statistics._subsets import (
     MAX_LEFT_OUT,
     all_subsets,
     budget_curve,
-    jackknife_error,
     left_out,
     planned_subsets_error,
     subset_degrees,
@@ -110,5 +111,6 @@ __all__ = [
     "times_to_detect",
     "two_sided_p",
     "variance_shares",
+    "welch_degrees",
     "with_noise",
 ]

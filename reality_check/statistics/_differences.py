@@ -56,7 +56,7 @@ class Comparison:
     other: str
     difference: Difference
     adjusted_p: float | None
-    pairs: int
+    pairs: int = 0
     improvement: Bounds | None = None
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 #: Confidence of all intervals of the report; differences are tested at the level 1 - CONFIDENCE.
@@ -45,11 +47,13 @@ class Estimate(Centred):
         error: its standard error; ``None`` without an interval.
         degrees: degrees of freedom of its t distribution; ``None`` without an interval.
         n: number of units: values, searches, or trials of the one random search.
+        deleted: the estimate without each of the units in turn; empty without an interval.
     """
 
     error: float | None
     degrees: float | None
     n: int
+    deleted: Sequence[float] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,13 @@ def t_interval(values: Sequence[float]) -> Estimate:
     if n == 1 or not finite:
         return Estimate(mean, None, None, None, n)
     error = math.sqrt(variance(values, mean) / n)
-    return Estimate(mean, t_quantile(n - 1) * error, error, n - 1, n)
+    deleted = tuple((n * mean - value) / (n - 1) for value in values)
+    return Estimate(mean, t_quantile(n - 1) * error, error, n - 1, n, deleted)
+
+
+def jackknife_error(deleted: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard error from the estimates without each of n units, shape (..., n)."""
+    return np.asarray(np.std(deleted, axis=-1) * math.sqrt(deleted.shape[-1] - 1))
 
 
 def variance(values: Sequence[float], mean: float) -> float:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 from scipy.optimize import brentq
 from scipy.special import nctdtr, ndtri
 
@@ -25,6 +26,7 @@ from reality_check.statistics._differences import (
 from reality_check.statistics._intervals import (
     CONFIDENCE,
     Estimate,
+    jackknife_error,
     t_interval,
     t_quantile,
     variance,
@@ -40,10 +42,13 @@ class Shares:
             search and training together where they cannot be separated; ``None`` if unknown.
         training: variance between trainings of one winner; 0 where ``search`` contains it, and
             ``None`` if unknown.
+        common: the share of the variance that two methods have in common, which their difference
+            does not contain.
     """
 
     search: float | None
     training: float | None
+    common: float = field(default=0.0, repr=False)
 
 
 #: Logarithm of the largest factor that :func:`times_to_detect` tries.
@@ -119,40 +124,64 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
     return Shares(max(0.0, between - from_training), within)
 
 
-def estimate_difference(first: Estimate, second: Estimate) -> Difference:
-    """Return ``first - second`` of two independent estimates, with Welch's interval and test.
+def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) -> Difference:
+    """Return ``first - second``, with its interval and test.
+
+    Two independent estimates have Welch's. The joint jackknife deletes unit k of both at once, so
+    that the luck which the units of one number share is taken off: the draws of trials, the
+    weights of networks. It is valid for units of independent draws too, and for means of values it
+    is the paired t-test.
 
     Args:
         first: estimate of one method.
         second: estimate of the other one; their kinds and degrees of freedom may differ.
+        joint: whether units of the same number belong together; both estimates must have as many.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
     if first.error is None or second.error is None:
         return Difference(mean, None, None, n)
     assert first.degrees is not None
     assert second.degrees is not None
+    if joint:
+        deleted = np.subtract(first.deleted, second.deleted)
+        error = float(jackknife_error(deleted))
+        if np.ptp(deleted) <= 1e-12 * np.abs(first.deleted).max():  # rounding alone
+            error = 0.0
+        return t_difference(mean, error, min(first.degrees, second.degrees), n)
     u, v = first.error**2, second.error**2
     degrees = satterthwaite(u, first.degrees, v, second.degrees)
     return t_difference(mean, math.sqrt(u + v), degrees, n)
 
 
-def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:
-    """Compare every pair of methods; pairs are ordered by rank, so the best two come first.
+def compare_estimates(
+    estimates: Mapping[str, Mapping[str, Estimate]],
+    joint: Callable[[str, str, str], bool] = lambda *_: False,
+) -> dict[str, tuple[Comparison, ...]]:
+    """Compare every pair of methods in each category; all tests have one Holm correction together.
 
     Args:
-        estimates: the estimate of each method. Methods whose mean is not finite are left out.
+        estimates: the estimate of each method, by category. Methods whose mean is not finite are
+            left out.
+        joint: a function of the category and of two methods, see :func:`estimate_difference`.
+
+    Returns:
+        The comparisons by category, ordered by rank, so the best two methods come first.
     """
-    means = {
-        name: estimate.mean for name, estimate in estimates.items() if math.isfinite(estimate.mean)
+    found: dict[str, list[Comparison]] = {}
+    for category, measured in estimates.items():
+        known = {name: e for name, e in measured.items() if math.isfinite(e.mean)}
+        pairs = itertools.combinations(sorted(known, key=lambda name: -known[name].mean), 2)
+        found[category] = [
+            Comparison(a, b, estimate_difference(known[a], known[b], joint(category, a, b)), None)
+            for a, b in pairs
+        ]
+    p_values = [pair.difference.p_value for pairs in found.values() for pair in pairs]
+    adjusted = iter(holm_of_known(p_values))
+    tested = sum(p is not None for p in p_values)
+    return {
+        category: tuple(replace(pair, adjusted_p=next(adjusted), pairs=tested) for pair in pairs)
+        for category, pairs in found.items()
     }
-    pairs = list(itertools.combinations(sorted(means, key=lambda m: -means[m]), 2))
-    differences = [estimate_difference(estimates[a], estimates[b]) for a, b in pairs]
-    adjusted = holm_of_known([d.p_value for d in differences])
-    tested = sum(p is not None for p in adjusted)
-    return tuple(
-        Comparison(a, b, d, p, tested)
-        for (a, b), d, p in zip(pairs, differences, adjusted, strict=True)
-    )
 
 
 # -- planning ------------------------------------------------------------------------------------
@@ -176,37 +205,42 @@ def planned_error(shares: Shares, searches: int, reproductions: int) -> float:
     return math.sqrt((shares.search + shares.training / reproductions) / searches)
 
 
+def welch_degrees(degrees: float) -> float:
+    """Return the expected degrees of freedom of Welch's test of two estimates of the same error.
+
+    With d degrees of freedom each, Satterthwaite's formula gives 2 d (d + 1) / (d + 2) for two
+    variances that differ only by chance. (2 d would be too optimistic for few searches: with 3, a
+    difference would be found in 70 % of experiments instead of 80 %.)
+    """
+    return 2 * degrees * (degrees + 1) / (degrees + 2)
+
+
 def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs: int = 1) -> float:
     """Return the smallest true difference of two methods that is found with the given power.
 
-    The test is Welch's, of two estimates with the same expected error and d degrees of freedom
-    each: t is noncentral, with Satterthwaite's degrees of freedom of two variances that differ only
-    by chance, 2 d (d + 1) / (d + 2). (2 d would be too optimistic for few searches: with 3, the
-    difference would be found in 70 % of experiments instead of 80 %.)
+    The statistic has a noncentral t distribution.
 
     Args:
-        error: standard error of one method's estimate (:func:`planned_error`).
-        degrees: degrees of freedom of that estimate, K - 1 for K searches.
+        error: standard error of the difference.
+        degrees: its degrees of freedom.
         power: probability of finding the difference.
         pairs: number of pairs tested together, by which Holm's first, strictest step divides the
             level.
 
     Returns:
-        The difference; infinite for fewer than three searches, whose differences are not tested.
+        The difference; infinite for fewer than three units, whose differences are not tested.
     """
     if degrees < MIN_TESTED - 1:
         return math.inf
-    difference_error = math.sqrt(2) * error
     confidence = 1 - (1 - CONFIDENCE) / pairs
     if math.isinf(degrees):
-        return difference_error * (t_quantile(degrees, confidence) + float(ndtri(power)))
-    degrees = 2 * degrees * (degrees + 1) / (degrees + 2)
+        return error * (t_quantile(degrees, confidence) + float(ndtri(power)))
     critical = t_quantile(degrees, confidence)
 
     def excess_misses(noncentrality: float) -> float:
         return float(nctdtr(degrees, noncentrality, critical)) - (1 - power)
 
-    return difference_error * float(brentq(excess_misses, 0.0, critical + 20.0))
+    return error * float(brentq(excess_misses, 0.0, critical + 20.0))
 
 
 def times_to_detect(difference: Difference, gap: float, pairs: int = 1) -> float | None:
@@ -228,11 +262,8 @@ def times_to_detect(difference: Difference, gap: float, pairs: int = 1) -> float
 
     def surplus(log_factor: float) -> float:
         factor = math.exp(log_factor)
-        # Each of two equal sides has half of the degrees of freedom, and 1 / √2 of the error.
-        least = smallest_detectable(
-            error / math.sqrt(2 * factor), max(degrees / 2 * factor, MIN_TESTED - 1), pairs=pairs
-        )
-        return least - gap
+        more_degrees = max(degrees * factor, MIN_TESTED - 1)
+        return smallest_detectable(error / math.sqrt(factor), more_degrees, pairs=pairs) - gap
 
     if surplus(0.0) <= 0:
         return 1.0

@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics._intervals import t_quantile
+from reality_check.statistics._differences import MIN_TESTED
+from reality_check.statistics._intervals import jackknife_error, t_quantile
 from reality_check.statistics._searches import Estimate, Shares, planned_error
 
 Array = NDArray[np.float64]
@@ -64,7 +65,8 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
         budget: N, the number of trials of a subset.
 
     Returns:
-        The estimate; it has no interval if ``budget`` is T, or if only one trial was retrained.
+        The estimate; it has no interval if only one trial was retrained, or if the weights are
+        worth fewer than three trials (:func:`subset_degrees`), as for a ``budget`` of T / 2.
 
     Raises:
         ValueError: the budget is not between 1 and T, no trial was retrained, or ``tests`` has a
@@ -75,13 +77,13 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     mean, error = float(estimate), float(jackknife_error(deleted))
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
-    if not math.isfinite(error):
+    degrees = subset_degrees(len(validation), budget)
+    if not math.isfinite(error) or degrees < MIN_TESTED - 1:
         return Estimate(mean, None, None, None, len(validation))
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
         error = 0.0
-    degrees = subset_degrees(len(validation), budget)
     half_width = t_quantile(degrees) * error
-    return Estimate(mean, half_width, error, degrees, len(validation))
+    return Estimate(mean, half_width, error, degrees, len(validation), tuple(deleted.tolist()))
 
 
 def budget_curve(
@@ -174,12 +176,6 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
     deleted = np.empty_like(ranked_deleted)
     np.put_along_axis(deleted, order, ranked_deleted, -1)
     return estimate, deleted
-
-
-def jackknife_error(deleted: Array) -> Array:
-    """Return the standard error from the estimates without each of T trials, shape (..., T)."""
-    trials = deleted.shape[-1]
-    return np.asarray(np.std(deleted, axis=-1) * math.sqrt(trials - 1))
 
 
 def subset_degrees(trials: int, budget: int) -> float:

@@ -86,10 +86,11 @@ def without_growth(
             changes[key] = (old, new)
     for key in LISTS:
         old, new = value_at(there, key), value_at(ours, key)
-        if old != new and set(old) <= set(new):
+        if old != new and all(item in new for item in old):
             changes[key] = (old, new)
-            for name in {*new} - {*old, *there["code"]}:
-                plain["code"].pop(name, None)  # the fingerprint of a metric of the user
+            for item in new:
+                if isinstance(item, str) and item not in (*old, *there["code"]):
+                    plain["code"].pop(item, None)  # the fingerprint of a metric of the user
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
     searches = [experiment["protocol"]["search"] for experiment in (there, plain)]

@@ -203,7 +203,7 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
         options.sampler,
         options.sampler_arguments,
         min(options.startup_trials, trials),
-        derive(experiment.seed_of(method), stage, "draws"),
+        derive(experiment.draw_seed_of(method), stage, "draws"),
         first,
         None if method.warm_start is not None else starts_from,
     )

@@ -51,16 +51,13 @@ def resolution(summary: Summary) -> str:
     if not summary.evidence.of_losses or not summary.results.finished:
         return ""
     category = summary.categories[0]
-    estimates = [e for m, e in summary.estimates(category).items() if m not in summary.controls]
-    errors = [e.error for e in estimates if e.error is not None]
-    degrees = [e.degrees for e in estimates if e.degrees is not None]
-    if len(errors) < 2 or len(errors) < len(estimates):
+    comparisons = summary.comparisons(category)
+    differences = [pair.difference for pair in comparisons]
+    if not differences or any(d.p_value is None for d in differences):
         return ""
-    error = math.sqrt(fmean(error**2 for error in errors))
-    pairs = math.comb(len(estimates), 2)
-    least = smallest_detectable(error, min(degrees), pairs=pairs)
-    if not math.isfinite(least):
-        return ""
+    error = math.sqrt(fmean((d.error or 0.0) ** 2 for d in differences))
+    degrees = fmean(d.degrees or 0.0 for d in differences)
+    least = smallest_detectable(error, degrees, pairs=comparisons[0].pairs)
     scatter = mean_scatter(summary)
     why = f", since searches and trainings scatter {scatter_text(scatter)}" if scatter else ""
     return (

@@ -244,10 +244,13 @@ def control_sentences(summary: Summary) -> list[str]:
                 f"{category}: the same loss against itself ({control} minus "
                 f"{summary.controls[control]}) differs by {points(difference.mean)} points here"
             )
-            if difference.low is not None and difference.high is not None:
+            if difference.half_width is not None:
+                draws = (
+                    "other draws" if summary.records[control].has_own_draws else "the same draws"
+                )
                 text += (
-                    f" (95 % interval {points(difference.low)} to {points(difference.high)}): "
-                    "smaller differences mean nothing"
+                    f"; a copy with {draws} stays within {points(difference.half_width)} points in "
+                    "95 % of such experiments"
                 )
             sentences.append(f"{text}.")
     return sentences
@@ -277,8 +280,8 @@ def correction_sentence(summary: Summary, category: str) -> str:
     if pairs < 2:
         return ""
     return (
-        f"{pairs} pairs are tested here, so p-values carry Holm's correction; "
-        "the intervals are those of single pairs."
+        f"{pairs} pairs are tested in all categories together, so p-values carry Holm's "
+        "correction; the intervals are those of single pairs."
     )
 
 

@@ -23,6 +23,7 @@ from reality_check.config.search import (
     SubsetsSearch,
     least_retrained,
 )
+from reality_check.launch.check import check
 from reality_check.registry.pack import read_pack
 from reality_check.report.planning import resolution_sentence, scatter_of
 from reality_check.report.sections.overview import resolution
@@ -330,16 +331,19 @@ def test_a_plan_says_what_it_can_show() -> None:
         text = resolution_sentence(load_experiment("quickstart", [protocol]).protocol, 2)
         return float(text.split()[1])
 
-    # docs/calibration.md: 5 x 10 finds 1.5 to 2.2 points, all subsets 1.2 to 1.5.
-    assert 1.5 < least("protocol=mlrc_5x10") < 2.2
-    assert 1.2 < least("protocol=mlrc_subsets") < 1.6
+    # docs/calibration.md: 5 x 10 finds 1.5 to 2.2 points, all subsets 1.2 to 1.5, if one pair is
+    # tested; here the pair is tested in each category, and the losses are not known to share luck.
+    assert 2.2 < least("protocol=mlrc_5x10") < 2.8
+    assert 1.4 < least("protocol=mlrc_subsets") < 1.8
 
 
-@pytest.mark.parametrize("trials", [1, 5])
-def test_a_plan_that_shows_nothing_says_why(trials: int) -> None:
-    search = f"{{kind: subsets, trials: {trials}, budget: {trials}}}"
-    text = resolution_sentence(quick(f"protocol.search={search}").protocol, 2)
-    assert text.startswith(f"differences: nothing can be estimated from {trials} trial")
+@pytest.mark.parametrize(("trials", "budget", "needed"), [(1, 1, 3), (5, 5, 11), (10, 5, 11)])
+def test_a_plan_that_shows_nothing_is_refused(trials: int, budget: int, needed: int) -> None:
+    search = f"{{kind: subsets, trials: {trials}, budget: {budget}}}"
+    with refused(f"nothing can be estimated from {trials} trials", f"search.trials={needed} or"):
+        check(quick(f"protocol.search={search}"))
+    search = f"{{kind: subsets, trials: {needed}, budget: {budget}}}"
+    assert check(quick(f"protocol.search={search}")).losses
 
 
 def test_check_and_report_say_the_same_of_the_same_scatter() -> None:
@@ -349,7 +353,8 @@ def test_check_and_report_say_the_same_of_the_same_scatter() -> None:
         read_pack(pack).experiment.protocol, len(results.methods), scatter_of(results)
     )
     said = resolution(Summary(results))
-    assert f"difference of {planned.split()[1]} points" in said
+    found = float(said.partition("difference of ")[2].split()[0])
+    assert float(planned.split()[1]) == pytest.approx(found, rel=0.05)
     assert "scatter by 3.8 points" in said
 
 
@@ -375,7 +380,8 @@ def made_searches() -> ExperimentResults:
         ResultRow("e", "m", "aggregate", run, PRIMARY, value, search=run // 2, trial=0)
         for run, value in enumerate(values)
     )
-    return ExperimentResults("e", "p", "mlrc", True, (), rows)
+    config = {"protocol": {"search": {"trials": 10}}, "methods": [{"name": "m"}]}
+    return ExperimentResults("e", "p", "mlrc", True, (), rows, config=config)
 
 
 # -- metrics -------------------------------------------------------------------------------------

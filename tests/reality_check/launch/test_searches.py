@@ -114,10 +114,14 @@ def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
         },
     ]
     twice = search(kind="repeated", trials=3, repeats=2)
-    recorded = make(protocol=twice, methods=methods, controls=["one"])
+    controls = ["one", {"of": "one", "draws": "shared"}]
+    recorded = make(protocol=twice, methods=methods, controls=controls)
     recorded.work()
     results = collect(recorded)
     one, other, control = (drawn(results, name) for name in ("one", "other", "one_control"))
+    assert drawn(results, "one_shared_control") == one
+    scores = {m.name: [trial.value for trial in m.search] for m in results.methods}
+    assert scores["one_shared_control"] != scores["one"], "its networks have seeds of their own"
     assert len(one) == 6
     name = "arguments.pos_margin"
     for key, params in one.items():
@@ -125,12 +129,14 @@ def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
         assert other[key]["learning_rates.trunk"] == params["learning_rates.trunk"]
         assert control[key][name] != params[name], "a control has seeds of its own"
     assert len({params[name] for params in one.values()}) == 6, "searches differ"
-    assert results.methods[2].control_of == "one"
+    assert [(m.control_of, m.has_own_draws) for m in results.methods] == [
+        (None, False), (None, False), ("one", True), ("one", False),
+    ]  # fmt: skip
     summary = Summary(results)
     named = {c.better for c in summary.comparisons("aggregate")}
     named |= {c.other for c in summary.comparisons("aggregate")}
     assert named == {"one", "other"}, "a control is no candidate"
-    assert list(summary.control_differences("aggregate")) == ["one_control"]
+    assert list(summary.control_differences("aggregate")) == ["one_control", "one_shared_control"]
 
 
 def test_a_random_search_stands_for_all_that_are_in_it(make: Made, handed: Handed) -> None:

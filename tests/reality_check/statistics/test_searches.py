@@ -18,6 +18,7 @@ from reality_check.statistics import (
     planned_error,
     smallest_detectable,
     variance_shares,
+    welch_degrees,
 )
 
 FIRST = [[0.281, 0.276], [0.290, 0.285], [0.279, 0.270], [0.284, 0.284]]
@@ -113,7 +114,7 @@ def test_the_smallest_difference_is_found_as_often_as_it_says(
 ) -> None:
     shares = Shares(0.8**2, 0.5**2)
     error = planned_error(shares, searches, reproductions)
-    gap = smallest_detectable(error, searches - 1)
+    gap = smallest_detectable(math.sqrt(2) * error, welch_degrees(searches - 1))
     draw = np.random.default_rng(1)
     methods = draw.normal(0, 0.8, (2, 4000, searches, 1)) + draw.normal(
         0, 0.5, (2, 4000, searches, reproductions)
@@ -124,12 +125,28 @@ def test_the_smallest_difference_is_found_as_often_as_it_says(
 
 
 def test_the_smallest_difference_of_a_normal_test_is_the_textbooks() -> None:
-    expected = math.sqrt(2) * (stats.norm.ppf(0.975) + stats.norm.ppf(0.8))
+    expected = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)
     assert smallest_detectable(1.0, math.inf) == pytest.approx(expected)
     assert smallest_detectable(1.0, 10_000) == pytest.approx(expected, rel=1e-3)
     assert smallest_detectable(1.0, 4, pairs=6) > smallest_detectable(1.0, 4)
     assert smallest_detectable(1.0, 1) == math.inf, "two searches are not tested"
     assert smallest_detectable(0.0, 4) == 0
+
+
+def test_the_joint_test_of_means_is_scipys_paired_t_test() -> None:
+    first, second = means(FIRST[:3]), means(SECOND)
+    found = estimate_difference(over_searches(FIRST[:3]), over_searches(SECOND), joint=True)
+    theirs = stats.ttest_rel(first, second)
+    interval = theirs.confidence_interval(0.95)
+    assert found.p_value == pytest.approx(theirs.pvalue)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert (found.degrees, found.n) == (2, (3, 3))
+
+
+def test_equal_results_are_equal_and_no_evidence() -> None:
+    estimate = over_searches(FIRST)
+    found = estimate_difference(estimate, estimate, joint=True)
+    assert (found.mean, found.error, found.p_value) == (0.0, 0.0, 1.0)
 
 
 def test_an_unknown_variance_is_said() -> None:

@@ -104,7 +104,8 @@ def test_pairs_follow_the_ranking_and_share_one_correction() -> None:
         name: [level + generator.gauss(0, 0.01) for _ in range(5)]
         for name, level in (("low", 0.1), ("high", 0.3), ("middle", 0.29))
     }
-    pairs = compare_estimates({name: estimate(found) for name, found in values.items()})
+    measured = {name: estimate(found) for name, found in values.items()}
+    pairs = compare_estimates({"one": measured})["one"]
     assert [(c.better, c.other) for c in pairs] == [
         ("high", "middle"),
         ("high", "low"),
@@ -114,11 +115,31 @@ def test_pairs_follow_the_ranking_and_share_one_correction() -> None:
     assert [c.adjusted_p for c in pairs] == pytest.approx(holm([r.pvalue for r in raw]))
     assert [c.pairs for c in pairs] == [3, 3, 3]
     assert pairs[1].distinct
+    categories = compare_estimates({"one": measured, "two": measured})
+    twice = [c.adjusted_p for category in categories.values() for c in category]
+    assert twice == pytest.approx(holm([r.pvalue for r in raw] * 2)), "a family of both categories"
+    assert {c.pairs for category in categories.values() for c in category} == {6}
+
+
+def test_pairs_that_belong_together_are_compared_unit_by_unit() -> None:
+    values = {"a": [0.30, 0.32, 0.37], "b": [0.29, 0.305, 0.36], "c": [0.1, 0.3, 0.2]}
+    pairs = compare_estimates(
+        {"one": {name: estimate(found) for name, found in values.items()}},
+        lambda category, *pair: category == "one" and "c" not in pair,
+    )["one"]
+    theirs = {
+        ("a", "b"): stats.ttest_rel(values["a"], values["b"]).pvalue,
+        ("a", "c"): stats.ttest_ind(values["a"], values["c"], equal_var=False).pvalue,
+        ("b", "c"): stats.ttest_ind(values["b"], values["c"], equal_var=False).pvalue,
+    }
+    found = {(c.better, c.other): c.difference.p_value for c in pairs}
+    assert found == pytest.approx(theirs)
 
 
 def test_pairs_that_cannot_be_tested_do_not_weaken_the_others() -> None:
     values = {"a": [0.3, 0.31, 0.32], "b": [0.2, 0.21, 0.2], "single": [0.1], "nan": [math.nan]}
-    pairs = compare_estimates({name: estimate(found) for name, found in values.items()})
+    measured = {name: estimate(found) for name, found in values.items()}
+    pairs = compare_estimates({"one": measured})["one"]
     assert {(c.better, c.other): c.pairs for c in pairs} == {
         ("a", "b"): 1,
         ("a", "single"): 1,

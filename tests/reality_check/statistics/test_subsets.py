@@ -17,10 +17,12 @@ from reality_check.statistics import (
     Shares,
     all_subsets,
     budget_curve,
+    estimate_difference,
     jackknife_error,
     left_out,
     planned_error,
     planned_subsets_error,
+    subset_degrees,
     subset_estimates,
     subset_shares,
     subset_weights,
@@ -65,15 +67,34 @@ def test_the_estimate_and_its_error_are_those_of_every_subset_in_turn(
     assert found.n == len(validation)
     trials = range(len(validation))
     deleted = [enumerated(validation, tests, budget, without) for without in trials]
-    if budget == len(validation) or None in deleted:
+    if budget == len(validation) or None in deleted or subset_degrees(len(trials), budget) < 2:
         assert found.error is None
         assert found.half_width is None
         return
     values = [float(value) for value in deleted if value is not None]
-    spread = sum((value - np.mean(values)) ** 2 for value in values)
-    assert found.error == pytest.approx(
-        math.sqrt((len(values) - 1) / len(values) * spread), abs=1e-9
+    assert found.deleted == pytest.approx(values, abs=1e-9)
+    assert found.error == pytest.approx(spread_of(values), abs=1e-9)
+    other = all_subsets(validation[::-1], tests, budget)
+    if other.deleted:
+        differences = np.subtract(values, other.deleted)
+        joint = estimate_difference(found, other, joint=True)
+        assert joint.mean == found.mean - other.mean
+        assert joint.error == pytest.approx(spread_of(list(differences)), abs=1e-9)
+        assert joint.degrees == found.degrees
+
+
+def spread_of(deleted: Sequence[float]) -> float:
+    """The jackknife's error as it is defined."""
+    squares = sum((value - np.mean(deleted)) ** 2 for value in deleted)
+    return math.sqrt((len(deleted) - 1) / len(deleted) * squares)
+
+
+@pytest.mark.parametrize(("trials", "budget", "known"), [(16, 5, True), (16, 8, False)])
+def test_an_interval_takes_three_effective_trials(trials: int, budget: int, known: bool) -> None:
+    found = all_subsets(
+        [0.1 * n for n in range(trials)], {n: 0.1 * n for n in range(trials)}, budget
     )
+    assert (found.half_width is not None) == (found.error is not None) == known
 
 
 @pytest.mark.parametrize(("trials", "budget"), [(1, 1), (6, 1), (6, 4), (6, 6), (50, 10)])
@@ -124,7 +145,7 @@ def test_what_was_not_retrained_is_known_by_its_share() -> None:
 
 
 def test_equal_scores_have_an_interval_of_no_width() -> None:
-    found = all_subsets([0.1, 0.2, 0.3, 0.4], dict.fromkeys(range(4), 0.1), 2)
+    found = all_subsets([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dict.fromkeys(range(6), 0.1), 2)
     assert found.mean == pytest.approx(0.1)
     assert found.half_width == 0
     assert found.error == 0

@@ -80,7 +80,7 @@ def test_the_first_sentence_is_on_the_best_two_and_the_last_on_who_is_missing(bu
     assert sentences[1].startswith("warped is above <b>x</b> by ")
     assert sentences[-1] == "late & slow has no results in this category yet."
     assert len(sentences) == 4
-    assert correction_sentence(summary, "ensemble").startswith("3 pairs are tested here")
+    assert correction_sentence(summary, "ensemble").startswith("9 pairs are tested in all")
 
 
 def test_two_methods_need_no_correction() -> None:
