@@ -13,6 +13,7 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
+from reality_check.config.search import INDEPENDENT
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Bounds,
@@ -282,11 +283,11 @@ class Summary:
         return self._comparisons[metric].get(category, ())
 
     def shared_draws(self, first: ResultKey, second: ResultKey) -> float:
-        """Return the share of hyper-parameters whose draws two results have in common.
+        """Return the share of their draws that two results have in common.
 
-        Trials, or searches, of one number have the same draw for each name that both methods
-        search, if they are of one seed and neither has draws of its own; 0 also if other units are
-        complete in one than in the other. See :func:`estimate_difference`.
+        Trials of one number have the same draw for each name that both methods search, if they are
+        drawn at random, of one seed, and neither method has draws of its own. The share is 0 also
+        if other units are complete in one than in the other. See :func:`estimate_difference`.
         """
         if not self.evidence.of_losses:
             return 0.0
@@ -303,7 +304,13 @@ class Summary:
         )
         names = [{*record.searched} for record in records]
         most = max(map(len, names))
-        return len(names[0] & names[1]) / most if most and units[0] == units[1] else 0.0
+        if not most or units[0] != units[1]:
+            return 0.0
+        share = len(names[0] & names[1]) / most
+        if self._protocol("search.sampler") in (None, *INDEPENDENT):
+            return share
+        trials = max(self._search_trials(key[2]) for key in (first, second))
+        return share * min(1.0, self._protocol("search.startup_trials") / trials)
 
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""
