@@ -20,10 +20,11 @@ different, by what they share (the nulls); how often one of the six pairs of fou
 after Holm (family); how often true differences are found; how often the 95 % interval of the
 difference holds it; and how often a method's own interval holds its theta(N). The tests are
 Welch's, of two estimates; the joint jackknife, which deletes trial k of both methods at once, with
-multiples of the degrees of freedom of one estimate; and ``larger``, Welch's test with the larger
-error of both where draws are shared. ``shipped`` is what reports use: joint 1 where two methods
-share the draws of more than half of their parameters, else ``larger``. For repeated searches
-(``--repeated``) the joint test is the paired t-test by search.
+multiples of the degrees of freedom of one estimate, and with one more than these (``joint + 1``, at
+most the number of trials minus 1); and ``larger``, Welch's test with the larger error of both where
+draws are shared. ``shipped`` is what reports use: joint + 1 where two methods share the draws of
+more than half of their parameters, else ``larger``. For repeated searches (``--repeated``), joint 1
+is the paired t-test by search.
 """
 
 from __future__ import annotations
@@ -320,9 +321,10 @@ class Campaigns:
         own = self.plan.degrees
         errors = {"Welch": (np.sqrt(u + v), own * (u + v) ** 2 / (u**2 + v**2))}
         errors |= {f"joint {m:g}": (joint, np.full(len(a), m * own)) for m in MULTIPLES}
+        errors["joint + 1"] = (joint, np.full(len(a), min(own + 1, without_a.shape[-1] - 1)))
         larger = np.maximum(joint, errors["Welch"][0]), errors["Welch"][1]
         errors["larger"] = larger if shared else errors["Welch"]
-        errors["shipped"] = errors["joint 1" if shared > 0.5 else "larger"]
+        errors["shipped"] = errors["joint + 1" if shared > 0.5 else "larger"]
         return {
             name: (
                 2 * stdtr(degrees, -np.abs(a - b) / error),
@@ -417,7 +419,13 @@ def main() -> None:
     )
     worst: dict[str, float] = {}
     for plan in plans[: options.plans]:
-        columns = ("Welch", *(f"joint {multiple:g}" for multiple in MULTIPLES), "larger", "shipped")
+        columns = (
+            "Welch",
+            *(f"joint {multiple:g}" for multiple in MULTIPLES),
+            "joint + 1",
+            "larger",
+            "shipped",
+        )
         print("\n" + row(plan, *columns) + "\n" + "|---" * (1 + len(columns)) + "|")
         generator = np.random.default_rng(options.seed)
         campaigns = Campaigns(plan, options.campaigns, generator, worst)

@@ -130,9 +130,10 @@ def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) 
     Two independent estimates have Welch's error. The joint jackknife deletes unit k of both at
     once, so that the luck which the units of one number share is taken off: the draws of trials,
     the weights of networks; for means of values it is the paired t-test. It is used where most of
-    the draws are shared. Where few are, it would lose degrees of freedom for little, but Welch's
-    error is too small if a draw is lucky for one method and unlucky for the other; so the larger
-    one of both errors is used. ``docs/calibration.md`` (the test of a pair) compares these rules.
+    the draws are shared, with the effective number of trials as degrees of freedom. Where few are,
+    it would lose degrees of freedom for little, but Welch's error is too small if a draw is lucky
+    for one method and unlucky for the other; so the larger one of both errors is used.
+    ``docs/calibration.md`` (the test of a pair) compares these rules.
 
     Args:
         first: estimate of one method.
@@ -152,7 +153,7 @@ def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) 
         rounding = 1e-12 * np.abs(first.deleted).max()
         joint = float(jackknife_error(deleted)) if np.ptp(deleted) > rounding else 0.0
         if shared > 0.5:
-            error, degrees = joint, min(first.degrees, second.degrees)
+            error, degrees = joint, min(first.degrees + 1, first.n - 1)
         error = max(error, joint)
     return t_difference(mean, error, degrees, n)
 
