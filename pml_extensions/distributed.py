@@ -113,6 +113,7 @@ def gather_embeddings(own: Tensor) -> Tensor:
     """
     parts = [torch.empty_like(own) for _ in range(world_size())]
     torch.distributed.all_gather(parts, own.detach().contiguous())
+    # all_gather has no gradient, so this rank's part is replaced by one that has.
     parts[torch.distributed.get_rank()] = _ScaledGradient.apply(own, len(parts))
     return torch.cat(parts)
 
@@ -137,7 +138,8 @@ def _in_order_of_ranks(
 
     Each rank has ``num_embeddings`` embeddings and ``num_references`` references.
     """
-    # (anchor, positive, negative) or (anchor, positive, anchor, negative).
+    # (anchor, positive, negative) or (anchor, positive, anchor, negative): the number of samples on
+    # a rank that each tensor indexes. ``map`` ignores the fourth size for a triplet.
     third_size = num_references if len(indices_tuple) == 3 else num_embeddings
     sizes = (num_embeddings, num_references, third_size, num_references)
     return tuple(map(_reordered, indices_tuple, sizes))

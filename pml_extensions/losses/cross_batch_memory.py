@@ -89,7 +89,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     ) -> IndicesTuple:
         """Return the pairs or triplets for the loss; called by ``forward``."""
         if input_indices_tuple is not None:
-            memory_index = self.curr_batch_idx
+            memory_index = self.curr_batch_idx  # of each sample of the batch
             # (anchor, positive, negative) or (anchor, positive, anchor, negative).
             a, p, *anchors, n = input_indices_tuple
             input_indices_tuple = (a, memory_index[p], *anchors, memory_index[n])

@@ -148,7 +148,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         return (self.proxies,) if self.bias is None else (self.proxies, self.bias)
 
     def logits(self, f: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        """Return the scaled cosines plus the bias, shape (N, C)."""
+        """Return the scaled cosines of features and proxies plus the bias, shape (N, C)."""
         z = projections(self.alpha * f, w)
         if b is None:
             return z

@@ -126,13 +126,14 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def _entropy(self, num_classes: int) -> float:
         """Return the entropy of a smoothed label, the lower bound of the first term."""
-        own, other = self._target_probabilities(num_classes)
+        p_own, p_other = self._target_probabilities(num_classes)
         return -sum(
-            count * p * math.log(p) for count, p in ((1, own), (num_classes - 1, other)) if p
+            count * p * math.log(p) for count, p in ((1, p_own), (num_classes - 1, p_other)) if p
         )
 
     def _warn_if_never_joined(self) -> None:
         """Warn if the first term, because of label smoothing, cannot reach the threshold."""
+        # The entropy grows with the number of classes, so it is lowest in the smallest step.
         sampler = self.class_sampler
         fewest = sampler.fewest(self.num_classes) if sampler else self.num_classes
         entropy = self._entropy(fewest)
@@ -157,8 +158,9 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, (w,) = self.classes(embeddings, labels, self.proxies)
+        y, (w,) = self.select_classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self._product_and_cosine_logits, embeddings, (w,), y)
+        # The softmaxes of the product W f and of the cosines, which are times gamma.
         (z, cosine), (others, cosine_others) = sums.own, sums.others
         p_own, p_other = self._target_probabilities(len(w))
         # The log-sum-exp z_y + softplus(others - z_y), minus the mean logit under the target.
@@ -179,7 +181,7 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         below_threshold = self._mean_over_ranks(softmax) <= self.join_threshold + lower_bound
         if self.join_mode == "per_batch":
             return below_threshold
-        if self.training:
+        if self.training:  # "latch": once joined, joined for ever
             self.joined.logical_or_(below_threshold.to(self.joined.device))
         return self.joined.to(below_threshold.device)
 
@@ -204,6 +206,7 @@ class _ProductAndCosineLogits(Fused):
 
     @staticmethod
     def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
+        # gamma / |f|, and 1 / |w|.
         scale, inverse_norms = gamma * inverse_lengths(f), inverse_lengths(w).t()
         z = f.new_empty(2, len(f), len(w))
         torch.mm(f, w.t(), out=z[0])

@@ -102,12 +102,13 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         if own_warp is None:
             phase = self._complete_warp_arguments(values) | {"scale": scale}
         else:
-            present = [name for name, value in values.items() if value is not None]
-            if present:
+            extra = [name for name, value in values.items() if value is not None]
+            if extra:
                 raise ValueError(
                     f"own_warp replaces the warp of alpha, k1, k2 and delta_multiplier, but "
-                    f"{present[0]}={values[present[0]]!r} was given as well; give one of them."
+                    f"{extra[0]}={values[extra[0]]!r} was given as well; give one of them."
                 )
+            # This instance then has no other hyper-parameter.
             self.phase_checks = {"scale": positive}  # type: ignore[misc]
             phase = {"scale": scale}
         super().__init__(num_classes, embedding_size, phase, **kwargs)
@@ -151,7 +152,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, (p,) = self.classes(embeddings, labels, self.proxies)
+        y, (p,) = self.select_classes(embeddings, labels, self.proxies)
         # Distances do not change under a shift, and the product is more precise near the origin.
         # The mean of the embeddings would be worse: one outlier would cost all others precision.
         logits = partial(self.logits, origin=p.detach()[y].mean(dim=0))
@@ -175,7 +176,7 @@ class _ClassDistances(Fused):
 
     @staticmethod
     def forward(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
-        x, c = e - origin, p - origin
+        x, c = e - origin, p - origin  # distances do not change
         squared = torch.addmm(squared_lengths(c), x, c.t(), alpha=-2)
         squared_norms = squared_lengths(x).unsqueeze(1)
         t = squared.add_(squared_norms).clamp_min_(0.0).sqrt_()
@@ -189,6 +190,7 @@ class _ClassDistances(Fused):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         e, p, origin, t, near = ctx.saved_tensors
         scaled_grad = (grads[0] / t).masked_fill_(t == 0, 0.0)
+        # Near pairs are differentiated by differences, all others by products.
         near_grad = scaled_grad.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
         scaled_grad.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
@@ -227,8 +229,9 @@ def _nearest_columns(t: Tensor, k: int) -> Tensor:
     minima = [t[:, :full].unflatten(1, (-1, block)).amin(dim=2)]
     if full < width:
         minima.append(t[:, full:].amin(dim=1, keepdim=True))
-    first = _smallest_columns(torch.cat(minima, dim=1), k) * block
+    first = _smallest_columns(torch.cat(minima, dim=1), k) * block  # the first column of each block
     columns = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
+    # The last block may reach beyond the last column.
     candidates = t.gather(1, columns.clamp_max(width - 1)).masked_fill(columns >= width, torch.inf)
     return columns.gather(1, _smallest_columns(candidates, min(k, width)))
 
