@@ -39,9 +39,10 @@ class Ranks:
         k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=num_own.device)
         # The ranks if no reference of another class precedes.
         self._uncounted_ranks = k.expand_as(similarities)
-        # Ranks of padding never need to be counted.
+        # Above so many preceding references a rank exceeds its limit; padding is never counted.
         self._max_preceding = torch.where(k <= num_own.unsqueeze(1), limits.int() - k, -1)
         self._num_preceding = torch.zeros_like(self.positions)
+        # Of each query: number of open ranks, and similarity of the own reference at the last one.
         self._num_open = torch.zeros(len(num_own), dtype=torch.int32, device=num_own.device)
         self._lowest_open = self.thresholds.new_zeros(len(num_own))
         self._update(torch.arange(len(num_own), device=num_own.device))
@@ -77,6 +78,7 @@ class Ranks:
         num_open = self._num_open[rows]
         for k in range(int(num_open.max())):
             if k > 0:
+                # Only the rows whose next rank is open, too.
                 deeper = (num_open > k).nonzero().squeeze(1)
                 similarities = similarities.index_select(0, deeper)
                 rows, num_open = rows[deeper], num_open[deeper]

@@ -62,6 +62,7 @@ class Scores:
         def is_within(n: int) -> Tensor:
             return (first <= n).double()
 
+        # Functions, so that only the chosen metrics are computed.
         metrics: dict[str, Callable[[], Tensor]] = {
             "precision_at_1": partial(is_within, 1),
             "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
@@ -73,7 +74,9 @@ class Scores:
         values = torch.stack([metrics[name]() for name in self.names])
         self.values[:, queries] = values.masked_fill_(num_own == 0, torch.nan)
 
-    def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
+    def arrays_and_norms(
+        self, *vectors: Tensor
+    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
         """Return the metrics of all queries, and on a GPU the norms of ``vectors``.
 
         The norms, which show NaN and infinity, are copied together with the metrics, with a single

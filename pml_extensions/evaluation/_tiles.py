@@ -82,14 +82,16 @@ def split_by_class(class_sizes: Tensor, size: int) -> list[slice]:
     total = int(ends[-1]) if len(ends) else 0
     tiles, start = [], 0
     while start < total:
-        # Indices of the first class, of the first that ends too late, and of the first too large.
-        first = int(torch.searchsorted(ends, start, right=True))
-        fitting = int(torch.searchsorted(ends, start + size, right=True))
-        similar = int(
-            torch.searchsorted(class_sizes, max(32, 4 * int(class_sizes[first])), right=True)
+        # From the first class on, those before ``end_fitting`` fit into a tile, and those before
+        # ``end_similar`` are not much larger than the first one.
+        first_class = int(torch.searchsorted(ends, start, right=True))
+        end_fitting = int(torch.searchsorted(ends, start + size, right=True))
+        end_similar = int(
+            torch.searchsorted(class_sizes, max(32, 4 * int(class_sizes[first_class])), right=True)
         )
-        last = min(fitting, max(similar, first + 1)) - 1
-        stop = int(ends[last]) if last >= first else min(start + size, int(ends[first]))
+        end_class = min(end_fitting, end_similar)
+        # A first class that does not fit is split.
+        stop = int(ends[end_class - 1]) if end_class > first_class else start + size
         tiles.append(slice(start, stop))
         start = stop
     return tiles
@@ -102,7 +104,7 @@ def rank_among_themselves(
 
     Each similarity is computed once and used for both of its vectors.
     """
-    in_order = task.start.argsort()
+    in_order = task.start.argsort()  # the classes in the order of the rows
     tiles = split_by_class(task.class_sizes[in_order], size)
     ranks_of_tiles: list[Ranks | None] = [
         _ranks_in_tile(side.tile(rows), rows, task) if rows.start < num_queries else None
@@ -147,7 +149,8 @@ def own_columns(
 ) -> tuple[Tensor, Tensor]:
     """Return the columns of each query's class, minus ``start``, and which of them exist.
 
-    ``width`` is the size of the largest of these classes; None computes it.
+    A missing column repeats the first one. ``width`` is the size of the largest of these classes;
+    None computes it.
     """
     class_sizes = task.class_sizes[classes].unsqueeze(1)
     width = int(class_sizes.max()) if width is None else width
@@ -169,8 +172,8 @@ def rank_in_gallery(
     for start in range(0, len(queries.classes), size):
         tile = queries.tile(slice(start, start + size))
         first = int(task.start[tile.classes[0]])
-        last = int(task.start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
-        own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < last]
+        end = int(task.start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
+        own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < end]
         ranks = _initial_ranks(tile, gallery, own_tiles, task, exclude_self)
         for rows in (*own_tiles, *(rows for rows in tiles if rows not in own_tiles)):
             if ranks.finished:
@@ -178,6 +181,7 @@ def rank_in_gallery(
             part = gallery.tile(rows)
             similarities = tile.similarities(part)
             if rows in own_tiles:
+                # Own references are in the ranks from the beginning.
                 same = tile.classes.unsqueeze(1) == part.classes
                 ranks.count(similarities.masked_fill_(same, -torch.inf), part.positions)
             else:

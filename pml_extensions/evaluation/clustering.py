@@ -159,6 +159,7 @@ def pairwise_f1(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> Pai
     class_pairs, cluster_pairs = _pairs_within(class_of), _pairs_within(cluster_of)
     if class_pairs == 0:
         raise ValueError("no class has two samples, so recall is undefined.")
+    # One number for each pair of a class and a cluster.
     true_pairs = _pairs_within(class_of * (int(cluster_of.max()) + 1) + cluster_of)
     precision = true_pairs / cluster_pairs if cluster_pairs else 0.0
     f1 = 2 * true_pairs / (cluster_pairs + class_pairs)

@@ -61,8 +61,9 @@ class BatchNormNeck(nn.BatchNorm1d):
             nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.training and input.numel() <= self.num_features:
+        if self.training and input.numel() <= self.num_features:  # one value per channel, or none
             self._check_input_dim(input)
+            # Without training=True, torch normalises with the running statistics.
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )

@@ -25,8 +25,8 @@ class BatchChecks(LossCase):
         Wrong result if it fails: one such batch makes all weights NaN.
         """
         x, labels = self.degenerate_batch(name)
-        for name, tensor in gradients(self.seeded_loss(), x, labels).items():
-            assert tensor.isfinite().all(), f"{name} is not finite"
+        for part, tensor in gradients(self.seeded_loss(), x, labels).items():
+            assert tensor.isfinite().all(), f"{part} is not finite"
 
     def degenerate_batch(self, name: str) -> tuple[Tensor, Tensor]:
         """Return embeddings and labels of one case of ``test_degenerate_batches_are_finite``."""
@@ -68,6 +68,7 @@ class BatchChecks(LossCase):
         inputs = [x, labels, *pairs]
         before = [tensor.clone() for tensor in inputs]
         loss = self.seeded_loss()
+        # Only PML's losses take mined pairs.
         call(loss, x, labels, *([pairs] if hasattr(loss, "sub_loss_names") else []))
         torch.testing.assert_close(inputs, before, rtol=0, atol=0)
 

@@ -54,10 +54,12 @@ class _Ranking:
         outcome: Any = yield
         report = outcome.get_result()
         cls: Any = getattr(item, "cls", None)
+        # Only failed checks of a contract.
         if not (report.failed and call.excinfo and hasattr(cls, "known_failures")):
             return
         level, consequence = consequence_of(cls, item.name)
         self._failed[level].append(f"{report.nodeid.partition('::')[2]}: {consequence}")
+        # "auto" unless --tb is given. pytest explains an assertion from "\n +" on.
         if item.config.option.tbstyle == "auto":
             error = " ".join(call.excinfo.exconly().partition("\n +")[0].split())
             report.longrepr = f"{level}: {consequence}\n{error[:300]}"

@@ -60,7 +60,7 @@ class ReductionChecks(LossCase):
         entries = [v for s in raw.values() if _has_entries(s) for v in s["losses"].tolist()]
         low = median(entries) if entries else 0.0
         weights = [0.5 + 1.5 * c / self.num_classes for c in range(self.num_classes)]
-        # Each reducer, and a function that computes its value from the entries and their anchors.
+        # Each reducer, and a function that computes its value from entries v and their anchors a.
         by_name: dict[str, tuple[Any, Callable[[list[float], list[int]], float]]] = {
             "mean": (reducers.MeanReducer(), lambda v, a: _mean(v)),
             "sum": (reducers.SumReducer(), lambda v, a: sum(v)),
@@ -147,6 +147,7 @@ def _expected_value(
     kind, indices = sub_loss["reduction_type"], sub_loss["indices"]
     values = sub_loss["losses"].tolist()
     anchors = (indices[0] if INDICES[kind] else indices).tolist()
+    # With an entry for each sample, PerAnchorReducer is a plain mean.
     if name == "per_anchor" and kind == "element":
         return _mean(values)
     return reference(values, anchors)
