@@ -86,6 +86,7 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
             if indices_tuple is not None:
                 num_references = len(embeddings if ref_emb is None else ref_emb)
                 indices_tuple = _in_order_of_ranks(indices_tuple, len(embeddings), num_references)
+            # Tensors without gradient are gathered in the same way.
             labels, ref_labels, enqueue_mask = (
                 None if tensor is None else gather_embeddings(c_f.to_device(tensor, embeddings))
                 for tensor in (labels, ref_labels, enqueue_mask)

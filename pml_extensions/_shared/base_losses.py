@@ -235,6 +235,7 @@ class ProxyLoss(Phased, Float32Loss):
             raise ValueError(f"{type(self).__name__} takes no ref_emb; leave it out.")
         embedding_shape(embeddings, self.embedding_size)
         labels = class_labels(labels, self.num_classes, self.check_labels)
+        # Also for an empty batch, because other ranks may wait for its part in an all_reduce.
         losses = self.sample_losses(embeddings, labels)
         if len(embeddings) == 0:
             # A mean over no samples is NaN; PML's zero loss stays connected to the graph.

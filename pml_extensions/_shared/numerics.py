@@ -214,7 +214,8 @@ class _PairwiseDistances(Fused):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, y, distances = ctx.saved_tensors
         coincide = distances == 0
-        # Zero where points coincide, even if the gradient is infinite there.
+        # The gradient of x_i is the sum over j of g_ij (x_i - y_j) / |x_i - y_j|. A pair of points
+        # that coincide adds nothing, even if its g is infinite.
         scaled_grad = (grads[0] / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
         grad_x = grad_y = None
         with without_autocast(x):
@@ -234,6 +235,7 @@ def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
     # |y|^2 - 2 x y, and then + |x|^2.
     squared = torch.addmm(double_y.square().sum(dim=1), double_x, double_y.t(), alpha=-2)
     squared += x_squared
+    # Rounding noise of points that coincide counts as 0.
     return squared.masked_fill_(squared < COINCIDENT * x_squared, 0.0).sqrt_().to(x.dtype)
 
 

@@ -116,7 +116,8 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     is_first_of_class = (rank == 0) & is_used
     first_of_class, exists = _nonzero(is_first_of_class, at_least=2)
     num_classes = len(first_of_class)
-    # Samples that are left out form one more class, which is never paired.
+    # Classes are numbered by their first samples. Samples that are left out form one more class,
+    # which is never paired.
     class_of = torch.where(is_used & exists, (is_first_of_class.cumsum(0) - 1)[first], num_classes)
     # At least 2, so that means over no quadruple are finite.
     sizes = _group_sums(x.new_ones(len(x)), class_of, num_classes + 1).clamp(min=2)
@@ -261,6 +262,7 @@ class _MeanSquares(Fused):
         # The gradient of a sample x is scale x + offset, with one scale and offset for each class.
         symmetric = grad_between + grad_between.t()
         grad_spread = symmetric.sum(dim=1)
+        # Half the gradients of the means: the sum over b of symmetric_ab (m_a - m_b).
         grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(symmetric, centred, alpha=-1)
         scale = 2 * (grad_spread + grad_within * (2 * sizes / (sizes - 1))) / sizes
         offset = grad_means * (2 / sizes).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)

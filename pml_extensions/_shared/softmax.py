@@ -83,7 +83,8 @@ def logit_gradient(
     terms.clamp_(min=NEGLIGIBLE).exp_()
     # Not exp(z - (top + log_sum)): a large ``top`` would round log_sum off.
     weight = torch.exp(-log_sum) * (0.0 if grad_others is None else grad_others)
-    # Clamped terms become 0, because products of denormal numbers are slow.
+    # Clamped terms (0.1 % more, for rounding) become 0, because products of denormal numbers are
+    # slow.
     grad = torch.threshold_(terms, math.exp(NEGLIGIBLE) * 1.001, 0.0).mul_(weight.unsqueeze(-1))
     # The sum over other classes has no gradient in the column of the own class.
     label_grad = grad.gather(-1, column).masked_fill(is_present, 0.0)
@@ -167,7 +168,9 @@ class Softmax:
         # Selected before the logits, so that backward adds the sparse gradient to the dense one.
         label_rows = tuple(select_label_rows(parameter, labels) for parameter in parameters)
         z = logits(x, *parameters)
-        if not z.requires_grad:  # then the gradient would be sparse, which Adam refuses
+        # Without a dense gradient to add to, the parameters would get a sparse one, which Adam
+        # refuses.
+        if not z.requires_grad:
             label_rows = tuple(parameter.index_select(0, labels) for parameter in parameters)
         own, others, total, *_ = _MatrixSums.apply(z, labels)
         return Sums(own, others, total, label_rows)

@@ -79,6 +79,7 @@ def rearrange(image: Image, sources: NDArray[np.int64]) -> Image:
     padded = np.zeros((cell_height * rows, cell_width * columns, channels), np.uint8)
     inner = (slice(top, top + height), slice(left, left + width))
     padded[inner] = image
+    # Shape (rows, columns, cell_height, cell_width, channels).
     cells = padded.reshape(rows, cell_height, columns, cell_width, channels).swapaxes(1, 2)
     moved = cells.reshape(-1, cell_height, cell_width, channels)[sources]
     return moved.swapaxes(1, 2).reshape(padded.shape)[inner]

@@ -163,6 +163,7 @@ def _largest(values: Tensor, count: int) -> Tensor:
     ``topk`` would read it several times.
     """
     num_columns = values.shape[1]
+    # Groups of this size have about as many maxima to search as candidates.
     group_size = math.isqrt(num_columns // count)
     if group_size > 1:
         num_grouped = num_columns // group_size * group_size

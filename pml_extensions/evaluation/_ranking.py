@@ -111,31 +111,34 @@ class Retrieval:
         is_counted = torch.zeros_like(class_sizes, dtype=torch.bool)
         if not sort_all:
             is_counted = self._use_counting(class_sizes, query_counts, num_references, limit)
-        # Counted classes come first, and both kinds are in order of size.
+        # Counted classes come first, because num_references is added to the size of all others.
+        # Both kinds are in order of size.
         by_size = (class_sizes + torch.where(is_counted, 0, num_references)).argsort(stable=True)
         # Number of references in the class of each query, in the order in which queries are ranked.
         widths = class_sizes[by_size].repeat_interleave(query_counts[by_size]).tolist()
         # Row of the first reference of each class, if the classes follow each other in this order.
         class_start = torch.empty_like(class_sizes)
         class_start[by_size] = class_sizes[by_size].cumsum(0) - class_sizes[by_size]
-        num_own, sizes, class_start = to_device(label_device, num_own, class_sizes, class_start)
+        num_own, class_sizes, class_start = to_device(
+            label_device, num_own, class_sizes, class_start
+        )
         # Rows of the references, class by class, and of the queries in the same order of classes.
         query_rows = ref_rows = class_start[ref_class].argsort(stable=True)
         if self.references is not None:
             # Queries without a reference of their class come last and are left out.
             padded_start = F.pad(class_start, (0, 1), value=num_references)
             query_rows = padded_start[query_class].argsort(stable=True)[: len(widths)]
-        query_class, ref_class, query_rows, ref_rows, num_own, sizes, class_start = to_device(
+        query_class, ref_class, query_rows, ref_rows, num_own, class_sizes, class_start = to_device(
             self.queries.device,
             query_class,
             ref_class,
             query_rows,
             ref_rows,
             num_own,
-            sizes,
+            class_sizes,
             class_start,
         )
-        task = Task(num_own, sizes, class_start, limit, first_limit)
+        task = Task(num_own, class_sizes, class_start, limit, first_limit)
         if not sort_all:
             gallery = self._side(self._gallery, ref_class, ref_rows)
             num_counted = int(query_counts[is_counted].sum())
@@ -166,7 +169,7 @@ class Retrieval:
         """
         (ref_labels,) = to_device(label_device, ref_labels)
         classes, ref_class, class_sizes = ref_labels.unique(return_inverse=True, return_counts=True)
-        query_class, query_counts = ref_class, class_sizes
+        query_class, query_counts = ref_class, class_sizes  # if the references are the queries
         if self.references is not None:
             (labels,) = to_device(label_device, labels)
             # Clamped, because the index of a label above all classes is their number.
@@ -180,7 +183,10 @@ class Retrieval:
         return query_class, ref_class, class_sizes, query_counts
 
     def _max_sorted_references(self, num_references: int, limit: int | None) -> int:
-        """Return the largest number of references for which all classes are sorted."""
+        """Return the largest number of references for which all classes are sorted.
+
+        ``limit`` is that of :class:`Task`: on a CPU, sorting is slow if many ranks must be exact.
+        """
         if self.on_gpu or (limit is not None and limit * _DEEP_SHARE > num_references):
             return _MAX_SORTED_REFERENCES
         return (
@@ -196,11 +202,12 @@ class Retrieval:
         """
         if self.on_gpu:  # which sorts all classes if ranks beyond R must be exact
             return class_sizes <= (_LARGEST_COUNTED_CLASS_ON_GPU if limit is None else 0)
+        # Counting keeps all pairs of a query and a reference of its class in memory.
         order = class_sizes.argsort(stable=True)
         is_counted = torch.empty_like(class_sizes, dtype=torch.bool)
         is_counted[order] = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
         max_size = _LARGEST_COUNTED_CLASS
-        if self.references is None:
+        if self.references is None:  # classes must fit into a tile
             max_size = min(max_size, self.chunk_size or _CHUNK_SIZE)
         return (
             is_counted & (class_sizes <= max_size) & (class_sizes * _SORTED_SHARE <= num_references)
@@ -217,6 +224,7 @@ class Retrieval:
                 queries, references, task, widths, num_rows, scores, self.includes_query
             )
         if self.references is None:
+            # The queries are the first of the vectors.
             rank_among_themselves(references, task, len(widths), size, scores)
         else:
             rank_in_gallery(queries, references, task, size, scores, self.includes_query)
@@ -282,7 +290,7 @@ class Retrieval:
         if rows is not None:
             side = side.tile(rows)
         if rounded:
-            # NumPy lacks bfloat16, and float32 lacks large integers.
+            # Other dtypes become float64: NumPy has no bfloat16, and float32 no large integers.
             is_float32 = vectors.dtype == torch.float32
             return side if is_float32 else replace(side, vectors=side.vectors.double())
         vectors = side.vectors

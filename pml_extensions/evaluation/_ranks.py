@@ -29,6 +29,7 @@ class Ranks:
     def __init__(
         self, similarities: Tensor, positions: Tensor, num_own: Tensor, limits: Tensor
     ) -> None:
+        # In order of position, so that the stable sort by similarity breaks ties by position.
         positions, by_position = positions.int().sort(dim=1, stable=True)
         similarities = similarities.gather(1, by_position)
         del by_position

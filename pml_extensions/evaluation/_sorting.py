@@ -57,7 +57,8 @@ def rank_by_sorting(
     """
     num_queries, num_references = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
-    # The sides that are multiplied: raw, normalised or rounded vectors.
+    # The sides that are multiplied: raw, normalised or rounded vectors. ``scale`` and ``slack`` are
+    # explained in _round_vectors.
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
         left, right, scale, slack = _round_vectors(queries, references)
@@ -117,11 +118,10 @@ def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, 
     """
     sides = (references,) if queries is references else (queries, references)
     num_references, dimensions = references.vectors.shape
-    largest = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
+    largest_entry = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
     # A power of two, so that scaling is exact; centring at most doubles the longest vector.
-    scale = 2.0 ** -math.frexp(largest * math.sqrt(dimensions))[1] / 2
-    # Distances do not depend on the centre, so the mean of some vectors suffices.
-    # This step leaves at most _CENTRE_ROWS vectors.
+    scale = 2.0 ** -math.frexp(largest_entry * math.sqrt(dimensions))[1] / 2
+    # Distances do not depend on the centre, so the mean of at most _CENTRE_ROWS vectors suffices.
     centre = references.vectors[:: -(-num_references // _CENTRE_ROWS)].double().mean(dim=0)
     rounded, largest_square = [], 0.0
     for side in sides:
@@ -163,6 +163,7 @@ class _ExactDistances:
         Both have the same order, and only the order is used.
         """
         x, y = self.queries.numpy(), self.references.numpy()
+        # For many pairs, the distances of all pairs are computed faster.
         if len(rows) * _DOUBTFUL_SHARE > len(x) * len(y):
             distances: NDArray[np.float64] = -self.similarities(slice(None)).numpy()[rows, columns]
             return distances
@@ -196,7 +197,8 @@ def _rank(
     width = max(1, min(width, num_candidates))
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
-    # Number of nearest references that are looked at.
+    # Number of nearest references that are looked at; on a CPU, a farther best own one is found
+    # separately below.
     count = min(num_candidates, depth if on_cpu else max(depth, task.first_limit))
     # References of other classes get a rank above every limit.
     no_match = len(classes) + 1
@@ -211,7 +213,6 @@ def _rank(
         matches = nearest_by_sorting(similarities, classes, tile.classes, count)
         ranks_of_columns = torch.arange(1, count + 1, device=num_own.device)
         ranks = torch.where(matches, ranks_of_columns, no_match).sort(dim=1).values
-    # The best own reference may be farther than the ``count`` nearest references.
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == no_match) & (num_own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]

@@ -138,7 +138,8 @@ def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
     positions = tile.positions[columns]
     num_own = task.num_own[tile.classes]
     ranks = Ranks(own_similarities, positions, num_own, task.limits(num_own, columns.shape[1]))
-    # Own references are not counted; missing ones are replaced by the query itself.
+    # Only references of other classes are counted. A column that does not exist is replaced by
+    # that of the query itself.
     similarities.scatter_(1, torch.where(exists, columns, itself), -torch.inf)
     ranks.count(similarities, tile.positions)
     return ranks
@@ -175,13 +176,14 @@ def rank_in_gallery(
         end = int(task.start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
         own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < end]
         ranks = _initial_ranks(tile, gallery, own_tiles, task, exclude_self)
+        # First the tiles with own references, and then all others.
         for rows in (*own_tiles, *(rows for rows in tiles if rows not in own_tiles)):
             if ranks.finished:
                 break
             part = gallery.tile(rows)
             similarities = tile.similarities(part)
             if rows in own_tiles:
-                # Own references are in the ranks from the beginning.
+                # Own references are in ``ranks`` from the beginning.
                 same = tile.classes.unsqueeze(1) == part.classes
                 ranks.count(similarities.masked_fill_(same, -torch.inf), part.positions)
             else:

@@ -204,7 +204,10 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         ref_labels: Tensor,
         includes_query: bool,
     ) -> dict[str, Any]:
-        """Return metrics that follow from the ranks of each query's own references."""
+        """Return metrics that follow from the ranks of each query's own references.
+
+        Labels are class numbers from :func:`_class_numbers`.
+        """
         num_classes = 1 + int(torch.maximum(labels.max(), ref_labels.max()))
         class_sizes = ref_labels.bincount(minlength=num_classes)
         query_classes = labels.unique()

@@ -151,6 +151,7 @@ class _Task(NamedTuple):
         y = _inputs.labels_of(x, labels, "embeddings", "labels")
         if reference is None or reference_labels is None:
             codes = _pack(x)
+            # The query itself is not relevant.
             return cls(codes, y, codes, y, _count_relevant(y, y) - 1, True)
         ref = _inputs.matrix(reference, "reference").to(x.device)
         ref_y = _inputs.labels_of(ref, reference_labels, "reference", "reference_labels")

@@ -75,6 +75,7 @@ def kmeans_clusters(
         min_points_per_centroid=1,
     )
     kmeans.train(points)
+    # ``assign`` returns squared distances and clusters.
     return torch.from_numpy(kmeans.assign(points)[1]).to(x.device)
 
 

@@ -55,7 +55,8 @@ class ChunkedSoftmax(Softmax):
 def _merge_parts(a: Part, b: Part) -> Part:
     """Return the :class:`Part` of the classes of both parts."""
     top = torch.maximum(a.top, b.top)
-    # Without another class than the sample's own in either part, top is -inf and log_sum is 0.
+    # log_sum is relative to the larger top. If neither part has another class than the sample's
+    # own, top is -inf and log_sum is 0.
     empty = top == -torch.inf
     origin = top.masked_fill(empty, 0.0)
     log_sum = torch.logaddexp(*(part.log_sum + (part.top - origin) for part in (a, b)))
@@ -78,7 +79,7 @@ class _ChunkedSums(torch.autograd.Function):
             Part.of(compute_logits(x, *chunk), labels, start)
             for start, chunk in _chunks(parameters, chunk_size)
         )
-        whole = reduce(_merge_parts, parts)
+        whole = reduce(_merge_parts, parts)  # the part of all classes
         ctx.save_for_backward(labels, whole.top, whole.log_sum, x, *parameters)
         ctx.compute_logits, ctx.chunk_size = compute_logits, chunk_size
         ctx.set_materialize_grads(False)  # unused outputs have gradient None instead of zeros
@@ -130,6 +131,7 @@ class _ChunkedSums(torch.autograd.Function):
         for grad, label_rows_grad in zip(parameter_grads, grads[3:], strict=True):
             if grad is not None and label_rows_grad is not None:
                 grad.index_add_(0, labels, label_rows_grad)
+        # The first three inputs of ``forward`` have no gradient.
         return None, None, None, grad_x, *parameter_grads
 
 

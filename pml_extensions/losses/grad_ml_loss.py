@@ -179,6 +179,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             return self.zero_losses()
         compute_terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
         pos, neg, first = compute_terms(x, labels)
+        # Subclasses of Tensor, such as fake tensors, may have no values.
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
             _ = self.num_unused_samples  # reading it may warn; needs no synchronisation on a CPU
         return {

@@ -206,7 +206,7 @@ class _ProductAndCosineLogits(Fused):
 
     @staticmethod
     def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
-        # gamma / |f|, and 1 / |w|.
+        # gamma / |f| and 1 / |w|, which turn the products z[0] into the scaled cosines z[1].
         scale, inverse_norms = gamma * inverse_lengths(f), inverse_lengths(w).t()
         z = f.new_empty(2, len(f), len(w))
         torch.mm(f, w.t(), out=z[0])
@@ -217,6 +217,7 @@ class _ProductAndCosineLogits(Fused):
     @second_derivatives_from(_plain_logits)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         # For f, a cosine has the gradient of the product over |f| |w|, without its part along f.
+        # For w, which is constant in the cosines, only the product has a gradient.
         f, w, _, z, scale, inverse_norms = ctx.saved_tensors
         grad_product, grad_cosine = grads[0]
         radial = (grad_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()

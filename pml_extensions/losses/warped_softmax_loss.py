@@ -176,11 +176,12 @@ class _ClassDistances(Fused):
 
     @staticmethod
     def forward(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
-        x, c = e - origin, p - origin  # distances do not change
+        x, c = e - origin, p - origin  # a shift changes no distance
         squared = torch.addmm(squared_lengths(c), x, c.t(), alpha=-2)
         squared_norms = squared_lengths(x).unsqueeze(1)
         t = squared.add_(squared_norms).clamp_min_(0.0).sqrt_()
-        # At short distances, relative to |x|, the product loses digits.
+        # At short distances, relative to |x|, the product loses digits, so the nearest columns of
+        # each row are computed from differences.
         near = _near_columns(t, 0.1 * squared_norms.sqrt())
         t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
         return t, near
@@ -190,7 +191,8 @@ class _ClassDistances(Fused):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         e, p, origin, t, near = ctx.saved_tensors
         scaled_grad = (grads[0] / t).masked_fill_(t == 0, 0.0)
-        # Near pairs are differentiated by differences, all others by products.
+        # The gradient of e_i is the sum over j of g_ij (e_i - p_j) / t_ij: by differences for near
+        # pairs, and by products for all others.
         near_grad = scaled_grad.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
         scaled_grad.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
@@ -203,7 +205,7 @@ class _ClassDistances(Fused):
 
 
 def _near_columns(t: Tensor, bound: Tensor) -> Tensor:
-    """Return the columns of the k smallest distances of each row, shape (N, k).
+    """Return the columns of the k smallest distances of each row of ``t``, shape (N, k).
 
     On a CPU k grows, up to 128, until all distances below ``bound`` are included. On a GPU and
     under torch.compile, where a shape should not depend on values, k is 8.

@@ -102,12 +102,14 @@ class GeneralizedMeanPooling(_GlobalPooling):
         return pooled.to(maps.dtype)
 
     def _mean(self, x: Tensor, p: Tensor | float) -> Tensor:
+        """Return the generalised mean over all positions, from activations of at most 1."""
         x = x.clamp(min=self.eps)
         # Scaling by a constant cancels out, so ``largest`` needs no gradient.
         largest = x.detach().amax(dim=(2, 3), keepdim=True)
         return (x / largest).pow(p).mean(dim=(2, 3)).pow(1 / p) * largest.flatten(1)
 
     def _signed_mean(self, x: Tensor, p: Tensor | float) -> Tensor:
+        """Return the signed root of the mean of sign(x) |x|^p, scaled as in ``_mean``."""
         largest = x.detach().abs().amax(dim=(2, 3), keepdim=True).clamp(min=self.eps)
         x = x / largest
         mean = (x.sign() * x.abs().clamp(min=self.eps).pow(p)).mean(dim=(2, 3))

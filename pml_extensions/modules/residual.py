@@ -41,7 +41,7 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     """
     official = checks.one_of("mode", mode, ("paper", "official")) == "official"
     block = _last_block(trunk)
-    last = _num_block_convolutions(block)
+    last = _num_block_convolutions(block)  # also the number of its last BN and activation
     _check_normalization(getattr(block, f"bn{last}"), f"bn{last}")
     removed = [f"bn{last}"]
     if type(block).forward.__module__ == _TIMM:  # whose blocks have modules act1, act2, ...

@@ -40,6 +40,7 @@ def consequence_of(cls: type, name: str) -> tuple[str, str]:
     level, _, consequence = " ".join(paragraphs[-1].split()).partition(" if it fails: ")
     if name in CASES:
         return LEVELS[1], CASES[name]
+    # Without such a paragraph, the check's first one must do.
     return (level, consequence) if level in LEVELS else (LEVELS[0], paragraphs[0])
 
 

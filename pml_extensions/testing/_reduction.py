@@ -141,7 +141,10 @@ def _check_indices(name: str, sub_loss: dict[str, Any], batch_size: int) -> None
 def _expected_value(
     sub_loss: dict[str, Any], reference: Callable[[list[float], list[int]], float], name: str
 ) -> float:
-    """Return the value that the reducer ``name`` should give for a sub-loss."""
+    """Return the value that the reducer ``name`` should give for a sub-loss.
+
+    ``reference`` computes it from the entries and their anchors.
+    """
     if not _has_entries(sub_loss):
         return float(sub_loss["losses"])
     kind, indices = sub_loss["reduction_type"], sub_loss["indices"]
