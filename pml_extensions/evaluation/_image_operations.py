@@ -26,6 +26,7 @@ def shear(image: Image, x_degrees: float, y_degrees: float) -> Image:
     """
     height, width = image.shape[:2]
     y, x = np.meshgrid(_centred(height), _centred(width), indexing="ij")
+    # The point that moves to (x, y), by undoing the last shear first.
     source_x = x - math.tan(math.radians(x_degrees)) * y
     source_y = y - math.tan(math.radians(y_degrees)) * source_x
     # grid_sample counts from -1 to 1 between the borders of the image.

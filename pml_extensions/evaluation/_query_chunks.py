@@ -102,6 +102,7 @@ def rank_by_values(
     tied = torch.empty_like(queries.classes, dtype=torch.bool)
 
     def rank(rows: slice) -> None:
+        """Rank the references for a chunk of queries."""
         tile, width = queries.tile(rows), widths[rows.stop - 1]  # the last width is the largest
         columns, exists = own_columns(tile.classes, task, 0, width)
         similarities = tile.similarities(references)

@@ -216,7 +216,10 @@ class Retrieval:
     def _count(
         self, queries: Side, references: Side, task: Task, widths: Sequence[int], scores: Scores
     ) -> Tensor:
-        """Rank by counting more similar references; return the queries with inexact ranks."""
+        """Rank by counting more similar references; return the queries with inexact ranks.
+
+        ``widths`` has the number of references in the class of each query.
+        """
         size = self.chunk_size or _CHUNK_SIZE
         if self.on_gpu:
             num_rows = chunk_rows(references, NUMBERS_BY_VALUES, self.chunk_size)
@@ -241,7 +244,7 @@ class Retrieval:
     ) -> None:
         """Rank the references for the queries at ``query_rows`` by :func:`rank_by_sorting`.
 
-        That function explains ``rounded``, ``halved`` and ``exclude``.
+        That function explains ``widths``, ``rounded``, ``halved`` and ``exclude``.
         """
         num_references = len(ref_class)
         rounded = (
@@ -275,6 +278,7 @@ class Retrieval:
         return (
             not self.on_gpu
             and dimensions >= _MIN_HALVED_SIZE
+            # At most a quarter of all similarities is kept.
             and num_references**2 <= 4 * _MAX_HALVED_ENTRIES
             and int(task.class_sizes.max()) * _HALVED_SHARE <= num_references
         )

@@ -75,7 +75,10 @@ class Ranks:
         self._update(rows)
 
     def _count(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
-        """Count preceding references for one rank at a time, in the rows where it is open."""
+        """Count preceding references for one rank at a time, in the rows where it is open.
+
+        ``rows`` are the queries of the rows of ``similarities``.
+        """
         num_open = self._num_open[rows]
         for k in range(int(num_open.max())):
             if k > 0:
@@ -90,6 +93,7 @@ class Ranks:
             at_least = torch.ge(similarities, threshold, out=mask).sum(dim=1)
             preceding = above.int()
             tied = (at_least != above).nonzero().squeeze(1)
+            # Of equally similar references, those at smaller positions precede.
             if len(tied):
                 equal = similarities[tied] == threshold[tied]
                 earlier = positions < self.positions[rows[tied], k].unsqueeze(1)
@@ -97,7 +101,10 @@ class Ranks:
             self._num_preceding[rows, k] += preceding
 
     def _update(self, rows: Tensor) -> None:
-        """Update the number of open ranks in ``rows``, and the similarity of the last open one."""
+        """Update the number of open ranks in ``rows``, and the similarity of the last open one.
+
+        A rank is open until enough references precede it to exceed its limit.
+        """
         is_open = self._num_preceding[rows] <= self._max_preceding[rows]
         # The ranks up to the last open one count as open.
         num_open = (self._uncounted_ranks[rows] * is_open).amax(dim=1)

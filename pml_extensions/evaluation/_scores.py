@@ -37,6 +37,7 @@ class Scores:
 
         The first is None if it is R, the number of own references of the query.
         """
+        # MAP needs the ranks of all own references and MRR the best one, however far they are.
         last = min(self.nearest or num_references, num_references)
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))

@@ -65,6 +65,7 @@ def rank_by_sorting(
     buffer = left.vectors.new_empty(min(size, num_queries), num_references) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
+        """Rank the references for a chunk of queries."""
         tile = queries.tile(rows)
         if similarities is None:
             out = None if buffer is None else buffer[: len(tile.classes)]
@@ -130,9 +131,11 @@ def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, 
             centred = (part - centre).mul_(scale)
             parts.append((centred.float(), centred.square_().sum(dim=1) / -2))
         vectors, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        # An offset is -|x|^2 / 2.
         largest_square = max(largest_square, -2 * float(offset.min()))
         rounded.append(Side(vectors, offset.float(), side.classes, side.positions))
     slack = 2 * (dimensions + 16) * 2.0**-24 * largest_square
+    # If the queries are the references, there is one entry for both.
     return rounded[0], rounded[-1], scale, slack
 
 

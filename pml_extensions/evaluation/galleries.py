@@ -166,7 +166,7 @@ def _framed(
     """Return the picture with a white margin and a frame, 4 line widths larger."""
     height, width = picture.shape[0] + 4 * line_width, picture.shape[1] + 4 * line_width
     framed = np.full((height, width, 3), 255, np.uint8)
-    mask = np.zeros((height, width), bool)
+    mask = np.zeros((height, width), bool)  # the pixels of the frame
     mask[:line_width] = mask[-line_width:] = _dashes(width, line_width, dashed)
     dashes = _dashes(height, line_width, dashed)[:, None]
     mask[:, :line_width] |= dashes
@@ -178,7 +178,7 @@ def _framed(
 
 def _dashes(length: int, line_width: int, dashed: bool) -> NDArray[np.bool_]:
     """Return which pixels of a side of a frame are drawn; there is a dash at each end."""
-    # Number of dashes and gaps, which alternate and are of equal length.
+    # Number of dashes and gaps, which alternate and are of equal length: even ones are dashes.
     count = 2 * max(1, round(length / (8 * line_width))) + 1 if dashed else 1
     return np.arange(length) * count // length % 2 == 0
 

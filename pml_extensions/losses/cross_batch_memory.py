@@ -69,6 +69,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         self.queue_idx, self.has_been_filled = state.tolist()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Load the memory; a missing position in the queue counts as a missing key."""
         super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}_extra_state" not in state_dict:
             missing_keys = args[2]  # entries raise an error unless strict=False

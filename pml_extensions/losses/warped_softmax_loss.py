@@ -129,6 +129,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         return values | ({"delta_multiplier": 1.0} if values["delta_multiplier"] is None else {})
 
     def _checked_phase(self, values: Any) -> dict[str, float]:
+        """Return the values as floats; warn if k1 or k2 is outside of the range of the theory."""
         checked = super()._checked_phase(values)
         # A warning and no error, because the paper's own ablation leaves this range.
         if checked.get("k1", 0) > 1 or checked.get("k2", 1) < 1:

@@ -50,7 +50,7 @@ class BatchNormNeck(nn.BatchNorm1d):
             self.register_parameter("weight", None)
         if not shift:
             self.register_parameter("bias", None)
-        self.affine = scale or shift
+        self.affine = scale or shift  # read by the conversion to SyncBatchNorm
 
     def reset_parameters(self) -> None:
         """Reset the scale to 1, the shift to 0, and the running statistics."""

@@ -119,6 +119,7 @@ class GeneralizedMeanPooling(_GlobalPooling):
         return root * mean.sign().masked_fill(is_zero, 0.0) * largest.flatten(1)
 
     def extra_repr(self) -> str:
+        # A parameter, which changes in training, is shown by its shape.
         p = tuple(self.p.shape) if isinstance(self.p, Tensor) else self.p
         return f"p={p}, eps={self.eps}, signed={self.signed}"
 

@@ -49,6 +49,7 @@ class LossCase:
         return torch.optim.Adam(parameters, lr=0.01)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raise TypeError if ``exempt`` or ``known_failures`` names a check that does not exist."""
         super().__init_subclass__(**kwargs)
         checks = [name for name in dir(cls) if name.startswith("test_")]
         for name in (*cls.exempt, *cls.known_failures):

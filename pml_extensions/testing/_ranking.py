@@ -52,6 +52,7 @@ class _Ranking:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
+        """Store what a failed check means, and shorten its report unless --tb is given."""
         outcome: Any = yield
         report = outcome.get_result()
         cls: Any = getattr(item, "cls", None)
@@ -60,7 +61,7 @@ class _Ranking:
             return
         level, consequence = consequence_of(cls, item.name)
         self._failed[level].append(f"{report.nodeid.partition('::')[2]}: {consequence}")
-        # "auto" unless --tb is given. pytest explains an assertion from "\n +" on.
+        # From "\n +" on, pytest explains where the values of an assertion come from.
         if item.config.option.tbstyle == "auto":
             error = " ".join(call.excinfo.exconly().partition("\n +")[0].split())
             report.longrepr = f"{level}: {consequence}\n{error[:300]}"
