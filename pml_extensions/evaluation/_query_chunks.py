@@ -104,7 +104,7 @@ def rank_by_values(
     def rank(rows: slice) -> None:
         """Rank the references for a chunk of queries."""
         tile, width = queries.tile(rows), widths[rows.stop - 1]  # the last width is the largest
-        columns, exists = own_columns(tile.classes, task, 0, width)
+        columns, exists = own_columns(tile.classes, task, width=width)
         similarities = tile.similarities(references)
         own_similarities = similarities.gather(1, columns)
         if exclude_self:
@@ -131,6 +131,7 @@ def _ranks(
     """
     num_references, width = similarities.shape[1], own_similarities.shape[1]
     thresholds = own_similarities.sort(dim=1, descending=True).values
+    # All ranks up to this one are of interest: R is at most ``width``.
     depth = max(width, task.limit or 0)
     # One more than the ranks of interest, to detect a tie with the last one.
     count = min(depth + 1, num_references)

@@ -290,6 +290,7 @@ class Retrieval:
 
         If ``rounded``, the vectors stay raw, because :func:`rank_by_sorting` rounds them.
         """
+        # Without offset, and with the positions of all vectors.
         side = Side(vectors, None, classes, torch.arange(len(vectors), device=vectors.device))
         if rows is not None:
             side = side.tile(rows)

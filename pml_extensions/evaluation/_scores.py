@@ -28,7 +28,7 @@ class Scores:
     ) -> None:
         self.names = names
         self.recall_at = recall_at
-        self.nearest = nearest
+        self.nearest = torch.inf if nearest is None else nearest
         shape = (len(names), num_queries)
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
@@ -38,7 +38,7 @@ class Scores:
         The first is None if it is R, the number of own references of the query.
         """
         # MAP needs the ranks of all own references and MRR the best one, however far they are.
-        last = min(self.nearest or num_references, num_references)
+        last = int(min(self.nearest, num_references))
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
         return limit, first_limit
@@ -55,10 +55,10 @@ class Scores:
         k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=torch.float64)
         precision = k / ranks
         # The k-th rank is at least k, so the ranks of padding are above R.
-        in_first_r = ranks <= r.clamp(max=self.nearest or torch.inf).unsqueeze(1)
+        in_first_r = ranks <= r.clamp(max=self.nearest).unsqueeze(1)
 
         def is_counted() -> Tensor:
-            return (k <= num_own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
+            return (k <= num_own.unsqueeze(1)) & (ranks <= self.nearest)
 
         def is_within(n: int) -> Tensor:
             return (first <= n).double()
@@ -66,7 +66,7 @@ class Scores:
         # Functions, so that only the chosen metrics are computed.
         metrics: dict[str, Callable[[], Tensor]] = {
             "precision_at_1": partial(is_within, 1),
-            "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
+            "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest),
             "mean_average_precision_at_r": lambda: (precision * in_first_r).sum(dim=1) / r,
             "mean_average_precision": lambda: (precision * is_counted()).sum(dim=1) / r,
             "mean_reciprocal_rank": lambda: (precision * is_counted())[:, 0],

@@ -198,6 +198,7 @@ def _rank(
     num_candidates = len(classes) - int(exclude is not None)
     # At least 1, even if no query of the tile has an own reference.
     width = max(1, min(width, num_candidates))
+    # The highest rank that must be exact: R is at most ``width``.
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
     # Number of nearest references that are looked at; on a CPU, a farther best own one is found

@@ -131,7 +131,7 @@ def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
     """Return the ranks of a tile's queries among the vectors of the same tile."""
     similarities = tile.similarities(tile)
     similarities.fill_diagonal_(-torch.inf)
-    columns, inside = own_columns(tile.classes, task, rows.start)
+    columns, inside = own_columns(tile.classes, task, start=rows.start)
     itself = torch.arange(len(columns), device=columns.device).unsqueeze(1)
     exists = inside & (columns != itself)
     own_similarities = similarities.gather(1, columns).masked_fill(~exists, -torch.inf)
@@ -146,7 +146,7 @@ def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
 
 
 def own_columns(
-    classes: Tensor, task: Task, start: int, width: int | None = None
+    classes: Tensor, task: Task, start: int = 0, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the columns of each query's class, minus ``start``, and which of them exist.
 
@@ -195,7 +195,7 @@ def _initial_ranks(
     tile: Side, gallery: Side, own_tiles: list[slice], task: Task, exclude_self: bool
 ) -> Ranks:
     """Return the ranks of a tile's queries before any reference of another class is counted."""
-    columns, exists = own_columns(tile.classes, task, 0)
+    columns, exists = own_columns(tile.classes, task)
     positions = gallery.positions[columns]
     if exclude_self:
         exists &= positions != tile.positions.unsqueeze(1)

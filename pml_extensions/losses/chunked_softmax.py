@@ -114,7 +114,7 @@ class _ChunkedSums(torch.autograd.Function):
                 z = ctx.compute_logits(*leaves)
             grad_z = logit_gradient(z.detach(), labels, top, log_sum, grads[:3], start)
             inputs = [leaf for leaf in leaves if leaf.requires_grad]
-            # Gradients are zero if no logit depends on the leaves, as with a detached warp.
+            # In the order of ``inputs``; zero if no logit depends on them, as with a detached warp.
             chunk_grads = iter(
                 torch.autograd.grad(z, inputs, grad_z)
                 if z.requires_grad

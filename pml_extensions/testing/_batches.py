@@ -69,7 +69,8 @@ class BatchChecks(LossCase):
         before = [tensor.clone() for tensor in inputs]
         loss = self.seeded_loss()
         # Only PML's losses take mined pairs.
-        call(loss, x, labels, *([pairs] if hasattr(loss, "sub_loss_names") else []))
+        mined = [pairs] if hasattr(loss, "sub_loss_names") else []
+        call(loss, x, labels, *mined)
         torch.testing.assert_close(inputs, before, rtol=0, atol=0)
 
     def test_order_of_samples_does_not_matter(self) -> None:
