@@ -183,7 +183,7 @@ class ProxyLoss(Phased, Float32Loss):
         self.set_phase(**phase)
         self.proxies = torch.nn.Parameter(torch.empty(self.num_classes, self.embedding_size))
         self.weight_init_func(self.proxies)
-        # Any object with this method is taken for a sampler or softmax, whatever its class.
+        # Any object with a method ``fewest`` or ``sums`` is accepted, whatever its class.
         self.class_sampler = _require_method(
             "class_sampler", class_sampler, "fewest", "ClassSampler(0.1)"
         )

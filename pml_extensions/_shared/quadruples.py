@@ -82,9 +82,10 @@ def _ordered_by_quadruple(labels: Tensor) -> tuple[Tensor, Tensor]:
         Indices into the batch, and whether a quadruple ends at each of them, both of shape (N,).
     """
     n = len(labels)
-    first, rank, count = _class_positions(labels)
+    # First sample of each sample's class, and rank among the samples of the class.
+    first, rank, class_size = _class_positions(labels)
     # A round takes two samples of each class. Samples without a partner get round n, the last.
-    rounds = torch.where(rank // 2 < count // 2, rank // 2, n)
+    rounds = torch.where(rank // 2 < class_size // 2, rank // 2, n)
     # By round, then by class (named by its first sample); the stable sort keeps pairs in order.
     order = (rounds * n + first).argsort(stable=True)
     rounds = rounds[order]
@@ -111,8 +112,8 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     the product of class means. One synchronisation with the device is needed, for the number of
     classes.
     """
-    first, rank, count = _class_positions(labels)
-    is_used = count > 1
+    first, rank, class_size = _class_positions(labels)
+    is_used = class_size > 1
     is_first_of_class = (rank == 0) & is_used
     first_of_class, exists = _nonzero(is_first_of_class, at_least=2)
     num_classes = len(first_of_class)

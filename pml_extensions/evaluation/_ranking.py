@@ -247,6 +247,7 @@ class Retrieval:
         That function explains ``widths``, ``rounded``, ``halved`` and ``exclude``.
         """
         num_references = len(ref_class)
+        # On a CPU, for raw vectors of which few ranks matter.
         rounded = (
             not (self.on_gpu or self.normalize)
             and max(int(task.num_own.max()), task.limit or 0) * _ROUNDED_SHARE <= num_references

@@ -40,7 +40,8 @@ class Ranks:
         k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=num_own.device)
         # The ranks if no reference of another class precedes.
         self._uncounted_ranks = k.expand_as(similarities)
-        # Above so many preceding references a rank exceeds its limit; padding is never counted.
+        # If more references of other classes precede, the k-th rank exceeds its limit. Padding is
+        # never counted.
         self._max_preceding = torch.where(k <= num_own.unsqueeze(1), limits.int() - k, -1)
         self._num_preceding = torch.zeros_like(self.positions)
         # Of each query: number of open ranks, and similarity of the own reference at the last one.

@@ -292,6 +292,7 @@ def nearest_by_numpy(
         .max(axis=1)
     )
     bound = np.partition(maxima, num_groups - count, axis=1)[:, [num_groups - count]] - slack
+    # Positions of all candidates in the flattened matrix.
     flat = np.flatnonzero(similarities >= bound)
     # The candidates become the columns of matrices; shorter rows are padded at infinite distance.
     starts = np.arange(num_rows + 1) * num_columns

@@ -48,14 +48,14 @@ class Task:
     Attributes:
         num_own: Number R of own references of a query of each class, shape (C,).
         class_sizes: Number of references of each class, shape (C,).
-        start: Row of the first reference of each class, shape (C,).
+        class_start: Row of the first reference of each class, shape (C,).
         limit: Highest rank that must be exact; None means R of the query.
         first_limit: The same for the best own reference, if it is higher than ``limit``.
     """
 
     num_own: Tensor
     class_sizes: Tensor
-    start: Tensor
+    class_start: Tensor
     limit: int | None
     first_limit: int
 
@@ -104,7 +104,7 @@ def rank_among_themselves(
 
     Each similarity is computed once and used for both of its vectors.
     """
-    in_order = task.start.argsort()  # the classes in the order of the rows
+    in_order = task.class_start.argsort()  # the classes in the order of the rows
     tiles = split_by_class(task.class_sizes[in_order], size)
     ranks_of_tiles: list[Ranks | None] = [
         _ranks_in_tile(side.tile(rows), rows, task) if rows.start < num_queries else None
@@ -148,15 +148,16 @@ def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
 def own_columns(
     classes: Tensor, task: Task, start: int = 0, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the columns of each query's class, minus ``start``, and which of them exist.
+    """Return the columns of the references of each query's class, and which of them exist.
 
-    A missing column repeats the first one. ``width`` is the size of the largest of these classes;
+    Both have shape (Q, width). Columns are counted from column ``start`` of all references on; one
+    that does not exist repeats the first. ``width`` is the size of the largest of these classes;
     None computes it.
     """
     class_sizes = task.class_sizes[classes].unsqueeze(1)
     width = int(class_sizes.max()) if width is None else width
     step = torch.arange(width, device=classes.device)
-    first = (task.start[classes] - start).unsqueeze(1)
+    first = (task.class_start[classes] - start).unsqueeze(1)
     return first + torch.where(step < class_sizes, step, 0), step < class_sizes
 
 
@@ -172,8 +173,9 @@ def rank_in_gallery(
     ]
     for start in range(0, len(queries.classes), size):
         tile = queries.tile(slice(start, start + size))
-        first = int(task.start[tile.classes[0]])
-        end = int(task.start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
+        # Rows of the references of the tile's classes.
+        first = int(task.class_start[tile.classes[0]])
+        end = int(task.class_start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
         own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < end]
         ranks = _initial_ranks(tile, gallery, own_tiles, task, exclude_self)
         # First the tiles with own references, and then all others.

@@ -206,7 +206,8 @@ class AccuracyCalculator(pml.AccuracyCalculator):
     ) -> dict[str, Any]:
         """Return metrics that follow from the ranks of each query's own references.
 
-        Labels are class numbers from :func:`_class_numbers`.
+        Labels are class numbers from :func:`_class_numbers`. Only the ``nearest`` references of a
+        query count.
         """
         num_classes = 1 + int(torch.maximum(labels.max(), ref_labels.max()))
         class_sizes = ref_labels.bincount(minlength=num_classes)

@@ -57,10 +57,10 @@ def _merge_parts(a: Part, b: Part) -> Part:
     top = torch.maximum(a.top, b.top)
     # log_sum is relative to the larger top. If neither part has another class than the sample's
     # own, top is -inf and log_sum is 0.
-    empty = top == -torch.inf
-    origin = top.masked_fill(empty, 0.0)
+    no_others = top == -torch.inf
+    origin = top.masked_fill(no_others, 0.0)
     log_sum = torch.logaddexp(*(part.log_sum + (part.top - origin) for part in (a, b)))
-    return Part(a.own + b.own, top, log_sum.masked_fill(empty, 0.0), a.total + b.total)
+    return Part(a.own + b.own, top, log_sum.masked_fill(no_others, 0.0), a.total + b.total)
 
 
 class _ChunkedSums(torch.autograd.Function):

@@ -133,6 +133,7 @@ class ClassSampler(torch.nn.Module):
             if call_labels.data_ptr() == labels.data_ptr() and last_backward_id != backward_id:
                 call[2] = backward_id
                 return draw
+        # A call that is too old to be found, or whose labels were copied, gets the latest number.
         return self.draw
 
     def _num_kept(self, present: Tensor, max_present: int) -> int:

@@ -188,11 +188,11 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
     def _mean_over_ranks(self, values: Tensor) -> Tensor:
         """Return the mean of ``values``; in training, over the batches of all ranks."""
         # new_full is filled on the device; new_tensor would copy and synchronise.
-        total = torch.stack((values.sum(), values.new_full((), len(values))))
+        sum_and_count = torch.stack((values.sum(), values.new_full((), len(values))))
         # Only in training: if one rank evaluates a loss alone, all_reduce would wait for ever.
         if self.training and world_size() > 1:
-            torch.distributed.all_reduce(total)
-        return total[0] / total[1]
+            torch.distributed.all_reduce(sum_and_count)
+        return sum_and_count[0] / sum_and_count[1]
 
 
 def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:

@@ -126,7 +126,9 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
                 f"WarpedSoftmaxLoss needs alpha, k1 and k2, but {missing[0]} is missing; k1=1 and "
                 "k2=1 with any alpha is the plain softmax, and own_warp takes another warp."
             )
-        return values | ({"delta_multiplier": 1.0} if values["delta_multiplier"] is None else {})
+        if values["delta_multiplier"] is None:
+            return values | {"delta_multiplier": 1.0}
+        return values
 
     def _checked_phase(self, values: Any) -> dict[str, float]:
         """Return the values as floats; warn if k1 or k2 is outside of the range of the theory."""
@@ -227,13 +229,15 @@ def _nearest_columns(t: Tensor, k: int) -> Tensor:
     blocks, and only the k blocks with the smallest minima are searched.
     """
     width = t.shape[1]
-    block = min(64, width)
-    full = width - width % block
-    minima = [t[:, :full].unflatten(1, (-1, block)).amin(dim=2)]
-    if full < width:
-        minima.append(t[:, full:].amin(dim=1, keepdim=True))
-    first = _smallest_columns(torch.cat(minima, dim=1), k) * block  # the first column of each block
-    columns = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
+    block_size = min(64, width)
+    full_width = width - width % block_size
+    minima = [t[:, :full_width].unflatten(1, (-1, block_size)).amin(dim=2)]
+    if full_width < width:
+        minima.append(t[:, full_width:].amin(dim=1, keepdim=True))
+    first = (
+        _smallest_columns(torch.cat(minima, dim=1), k) * block_size
+    )  # the first column of each block
+    columns = (first.unsqueeze(2) + torch.arange(block_size, device=t.device)).flatten(1)
     # The last block may reach beyond the last column.
     candidates = t.gather(1, columns.clamp_max(width - 1)).masked_fill(columns >= width, torch.inf)
     return columns.gather(1, _smallest_columns(candidates, min(k, width)))

@@ -88,7 +88,7 @@ def _num_block_convolutions(module: nn.Module) -> int:
     if isinstance(module, _BasicBlock):  # a block that remove_last_bn_relu has changed
         return 3 if isinstance(module, _Bottleneck) else 2
     forward = type(module).forward
-    # Neither a block of another library nor one whose forward was replaced on the instance.
+    # Blocks of other libraries, or whose forward was replaced on the instance, do not count.
     if forward.__module__ not in (_TORCHVISION, _TIMM) or "forward" in vars(module):
         return 0
     return _NUM_CONVOLUTIONS.get(forward.__qualname__, 0)

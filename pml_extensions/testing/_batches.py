@@ -64,6 +64,7 @@ class BatchChecks(LossCase):
         """
         x, labels = self.batch()
         x = x.detach()
+        # Anchors, their positives, anchors again, and their negatives.
         pairs = tuple(torch.tensor(i, device=x.device) for i in ([0, 1], [5, 6], [2, 3], [4, 7]))
         inputs = [x, labels, *pairs]
         before = [tensor.clone() for tensor in inputs]

@@ -18,7 +18,7 @@ CASES = {
 }
 
 
-def rank_failures(config: pytest.Config) -> None:
+def register_plugin(config: pytest.Config) -> None:
     """Register the plugin in this run of pytest, once."""
     if not config.pluginmanager.has_plugin(NAME):
         config.pluginmanager.register(_Ranking(), NAME)

@@ -121,12 +121,12 @@ def _has_entries(sub_loss: dict[str, Any]) -> bool:
 def _check_indices(name: str, sub_loss: dict[str, Any], batch_size: int) -> None:
     """Assert that reduction type and indices of a sub-loss are valid for PML."""
     losses, kind = sub_loss["losses"], sub_loss["reduction_type"]
-    if kind == "already_reduced":
+    if kind == "already_reduced":  # one number, which PML's zero loss has as an int
         assert not isinstance(losses, Tensor) or losses.numel() == 1
         return
     assert kind in INDICES, f"{name} has the reduction type {kind!r}, which PML does not know"
     indices = sub_loss["indices"]
-    if INDICES[kind]:
+    if INDICES[kind]:  # a tuple of as many tensors
         assert len(indices) == INDICES[kind]
     else:
         indices = (indices,)
