@@ -209,8 +209,8 @@ def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
     Returns:
         Booleans, shape (B, depth), nearest first.
     """
-    # faiss returns distances and indices, in this order of the references: it is not documented, but
-    # tests check it.
+    # faiss returns distances and indices. This order of references is not documented; tests check
+    # it.
     count = depth + int(task.self_retrieval)
     nearest = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), count)[1]).to(rows)
     if task.self_retrieval:
