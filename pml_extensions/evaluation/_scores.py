@@ -37,7 +37,7 @@ class Scores:
 
         The first is None if it is R, the number of own references of the query.
         """
-        # MAP needs the ranks of all own references and MRR the best one, however far they are.
+        # MAP needs the ranks of all own references, and MRR that of the best, however far they are.
         last = int(min(self.nearest, num_references))
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))

@@ -114,7 +114,7 @@ class ClassSampler(torch.nn.Module):
         if ranks > 1:  # classes present on any rank, and one seed and draw number for all ranks
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
             torch.distributed.all_reduce(seed_and_draw, torch.distributed.ReduceOp.MAX)
-        # The second argument bounds the number of present classes: N, but other ranks have more.
+        # The second argument bounds the number of present classes, which other ranks may add to.
         num_kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
         return sample_classes(present, num_kept, *seed_and_draw.unbind())
 
