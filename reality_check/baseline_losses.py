@@ -255,7 +255,7 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, proxies = self.classes(embeddings, labels, self.proxies)
+        y, proxies = self.select_classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), proxies, y)
         own_logits = sums.own - self.margin / self.temperature
         return {
