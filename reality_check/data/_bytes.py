@@ -40,8 +40,9 @@ def byte_progress(description: str, total: int, done: int = 0) -> Iterator[Calla
 
         def advance_bytes(count: int) -> None:
             nonlocal processed
-            before, processed = processed // _MEGABYTE, processed + count
-            if processed // _MEGABYTE > before:
-                advance(processed // _MEGABYTE - before)
+            shown = processed // _MEGABYTE  # the bar counts whole megabytes
+            processed += count
+            if processed // _MEGABYTE > shown:
+                advance(processed // _MEGABYTE - shown)
 
         yield advance_bytes

@@ -36,9 +36,9 @@ class DeviceArray:
             self.tensor = as_tensor(array)
 
 
-#: Arrays on a device, by identity, for as long as they live.
+#: From the id of an array in memory and a device to the array on it, while the former exists.
 _resident: dict[tuple[int, torch.device], DeviceArray] = {}
-#: Arrays that left the device when its memory ran out.
+#: The keys of arrays that left the device when its memory ran out.
 _evicted: set[tuple[int, torch.device]] = set()
 _process_count = 1
 
@@ -59,6 +59,7 @@ def device_array(array: np.ndarray, device: torch.device) -> DeviceArray:
 
 
 def _forget(key: tuple[int, torch.device]) -> None:
+    """Remove an array that no longer exists, because another one may get its id."""
     _resident.pop(key, None)
     _evicted.discard(key)
 

@@ -36,10 +36,11 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
         active[[SATURATION, HUE]] = False
     blends = np.flatnonzero(active[:HUE])
     order = blends[np.argsort(keys[:, blends], axis=1)]
-    before_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
+    ranks_of_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
+    # Of each image, one blend is done at each position, and the hue is turned before one of them.
     for position in range(len(blends) + 1):
         if active[HUE]:
-            images = _turn_hue_of(images, np.flatnonzero(before_hue == position), factors[:, HUE])
+            images = _turn_hue_of(images, np.flatnonzero(ranks_of_hue == position), factors[:, HUE])
         if position < len(blends):
             operation = order[:, position]
             images = _blend(
@@ -96,10 +97,11 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
         ),
     )
     hue += turn[:, None, None]
-    # A channel is `value` on one third of the circle and `value - chroma` on the opposite third.
-    distance = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
-    distance -= 6 * (distance / 6).floor_()
-    fall = distance.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
+    # With k = (n + hue) mod 6 and n = 5, 3, 1 for red, green and blue, the new channel is
+    # value - chroma * clamp(min(k, 4 - k), 0, 1). Here k is `position`.
+    position = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
+    position -= 6 * (position / 6).floor_()
+    fall = position.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
     return torch.addcmul(value[:, None], chroma[:, None], fall, value=-1)
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from reality_check.data._cores import on_all_cores
-from reality_check.data._digests import image_digest, image_digests
+from reality_check.data._digests import array_digest, image_digests
 from reality_check.data.images import Images
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
@@ -176,7 +176,7 @@ def _write_images(
                 pixels.write(image.data)
                 rows.append(row)
                 shapes.append(image.shape)
-                digests.append(image_digest(image))
+                digests.append(array_digest(image))
             advance(1)
         pixels.flush()
         os.fsync(pixels.fileno())

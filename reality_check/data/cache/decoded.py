@@ -65,6 +65,7 @@ def decode_files(
             _check_none_missing(files, missing)
         _check_listed_once(files, stamps)
         options = {"size": 0 if resize == "none" else size, "channels": channels, "resize": resize}
+        # The third number of a stamp is different in each process.
         folder = cache_folder() / _entry_name(files, stamps[:, :2], options)
 
         def decode(row: int) -> np.ndarray | str:

@@ -90,6 +90,7 @@ def _draw_positions(
         x and y, each (count, points, points), in pixels of the drawing relative to its centre.
     """
     axis = (np.arange(points) + 0.5) * (2 / points) - 1
+    # A smooth field of displacements, interpolated between random ones at the knots.
     bend = _BEND * _draw_symmetric(random, (2, count, _KNOTS, _KNOTS))
     splines = _splines(axis)
     moved_x, moved_y = splines @ bend @ splines.T
@@ -98,7 +99,7 @@ def _draw_positions(
     moved_y += axis[None, :, None] - shift[1]
     a, b, c, d = _draw_linear_maps(count, random)
     radius = _RADIUS[0] + (_RADIUS[1] - _RADIUS[0]) * random.random((count, 1, 1))
-    zoom = extents[:, None, None] / radius
+    zoom = extents[:, None, None] / radius  # from half sides of the image to pixels of the drawing
     return zoom * (a * moved_x + b * moved_y), zoom * (c * moved_x + d * moved_y)
 
 
@@ -138,7 +139,7 @@ def _splines(axis: np.ndarray) -> np.ndarray:
 def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Interpolate drawings (M, S, S) at positions (M, P, P) relative to their centres."""
     side = drawings.shape[1]
-    column, right = _split_position(x, side)
+    column, right = _split_position(x, side)  # the left pixel, and the weight of the right one
     row, below = _split_position(y, side)
     flat = drawings.ravel()
     start = np.arange(len(drawings), dtype=np.int32)[:, None, None] * (side * side)

@@ -47,7 +47,7 @@ def read_lines(
 
     Args:
         fields: names of the fields of a line.
-        spaced: index, first or last, of the one field that may contain blanks.
+        spaced: which field may contain blanks: 0, the first, or -1, the last.
         skip: number of lines to skip at the beginning.
 
     Raises:
@@ -108,7 +108,7 @@ def assemble(
         labels.astype(np.int64),
         tuple(names),
         test_classes=tuple(np.searchsorted(ids, test_ids).tolist())
-        if 0 < len(test_ids) < len(ids)
+        if 0 < len(test_ids) < len(ids)  # else there is no split
         else None,
         queries=None if queries is None else np.array(queries, dtype=bool),
     )

@@ -81,7 +81,7 @@ def read_tensors(
     columns = _open(path, y)
     file = str(path)
     samples = _find_array(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
-    y = "y" if path.suffix == ".npy" else y  # then ``y`` was a path
+    y = "y" if path.suffix == ".npy" else y  # for .npy files, ``y`` was the path of the labels
     labels = _find_array(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
@@ -289,7 +289,7 @@ def _to_array(column: Any, name: str, file: str) -> np.ndarray:
     """Convert an Arrow column to an array; lists of equal length become its further axes."""
     column = column.combine_chunks()
     flat, sizes = column, []  # each level of nested lists becomes an axis
-    while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
+    while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):  # a column of lists
         inner = flat.flatten()
         size, remainder = divmod(len(inner), max(1, len(flat)))
         # Lists of a fixed size have no lengths.
