@@ -70,8 +70,8 @@ def score_baselines(
     for name, forward in forwards.items():
         embeddings = embed(forward, network, images.evaluation_batches())
         scores[name] = evaluate(embeddings, test.labels, True, on_test, test.queries)
-    networks = [network] * len(forwards)
-    for corruption, names in by_corruption(extra_metrics).items():
+    networks = [network] * len(forwards)  # the same one is in evaluation mode for each function
+    for corruption, names in by_corruption(extra_metrics).items():  # names without the corruption
         corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
         added_names = [name for name in names if name not in METRICS]  # METRICS are always computed
         for metrics, embeddings in zip(scores.values(), corrupted, strict=True):

@@ -68,6 +68,7 @@ def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
     arrays = {}
     for category, metrics in scores.items():
         values = np.stack([metrics.per_query[name] for name in METRICS])
+        # Queries without a reference, whose scores are NaN, are left out.
         arrays[category] = values[:, ~np.isnan(values[0])].astype(np.float32)
     atomic_write(path, packed(arrays))
 

@@ -187,7 +187,7 @@ def evaluate(
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
     if by_function or pairs:
         sample = Sample(embeddings.cpu(), labels, normalize, queries)
-    for function, metrics in by_function.items():
+    for function, metrics in by_function.items():  # a function that is not ours is the user's
         values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
     verified: dict[str, float] = {}
     for name, pair_list in (pairs or {}).items():
@@ -267,7 +267,7 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Return three metrics of raw embeddings by name, even if ``sample.normalize``."""
+    """Return three metrics of raw embeddings by name, even if ``sample.normalize``; all three always."""
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
     return {
         "separability_raw": ratio,
@@ -293,7 +293,7 @@ def _binary_codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
     """Score retrieval by binary codes, which are the same in both geometries."""
     x, y, *gallery = _split_queries(sample.embeddings, sample.labels, sample.queries)
     depths = [metric.depth for metric in metrics if metric.depth]
-    values = hamming_retrieval(x, y, depths or [1], *gallery)
+    values = hamming_retrieval(x, y, depths or [1], *gallery)  # which needs at least one depth
     return {f"binary_{name}": value for name, value in values.items()}
 
 

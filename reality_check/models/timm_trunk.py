@@ -93,7 +93,7 @@ class TimmTrunk:
         """Create the network with the published ``weights``, or with random ones if None."""
         fixed: dict[str, Any] = {"num_classes": 0, "in_chans": shape[2]}
         if _returns_maps(self.name, json.dumps(dict(arguments), sort_keys=True), shape):
-            fixed["global_pool"] = ""
+            fixed["global_pool"] = ""  # no pooling
 
         def create(**options: Any) -> nn.Module:
             return self._timm.create_model(
@@ -102,7 +102,7 @@ class TimmTrunk:
 
         if weights is not None:
             return create(**arguments)  # load_published explains errors of downloads
-        return build(create, arguments, self.title, {})
+        return build(create, arguments, self.title, extra={})
 
 
 @lru_cache(maxsize=16)
@@ -118,7 +118,7 @@ def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> boo
         return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **options)
 
     with torch.random.fork_rng(devices=[]):
-        network = build(make, json.loads(arguments), title, {}).eval()
+        network = build(make, json.loads(arguments), title, extra={}).eval()
         try:
             output = network(torch.zeros(1, shape[2], *shape[:2]))
         except Exception as error:

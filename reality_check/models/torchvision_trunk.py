@@ -96,7 +96,7 @@ class TorchvisionTrunk:
             warnings.simplefilter("ignore", FutureWarning)
             if weights is not None:
                 return make(**arguments)  # load_published explains errors of downloads
-            return build(make, arguments, self.title, {})
+            return build(make, arguments, self.title, extra={})
 
 
 def torchvision_names(models: Any) -> list[str]:

@@ -60,6 +60,7 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
 
 def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
     """Build the trunk with random weights; raise UsageError if it does not take such samples."""
+    # The user's trunks may take any samples, as identity does.
     if isinstance(source, OwnTrunk) and (source.name not in TRUNKS or config.trunk == "identity"):
         return source.build(config.arguments, shape)
     if isinstance(shape, TensorShape):
@@ -111,6 +112,7 @@ def preprocessing(config: Model, channels: int) -> Preprocessing:
 
 
 def _repeat_single(value: object) -> object:
+    """Return a tuple of one value as a tuple of three; other values unchanged."""
     return value * 3 if isinstance(value, tuple) and len(value) == 1 else value
 
 

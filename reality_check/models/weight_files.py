@@ -116,6 +116,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
 
 def _common_prefix(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     """Return the prefix that most of the trunk's keys have in the file, such as ``module.``."""
+    # How many keys have each prefix, which is empty or ends with a dot.
     prefixes = Counter(
         key[: -len(name)]
         for name in expected

@@ -79,7 +79,7 @@ class CapturedStep:
                 return self._run_on_stream(images, labels)
             if self._warm_up_steps == WARM_UP:
                 return self._run_watched(images, labels)
-            self._record(images, labels)
+            self._record(images, labels)  # which may give up
         if self.why_not is not None:
             return self._compute(images, labels)
         if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
@@ -104,8 +104,9 @@ class CapturedStep:
         watch = _Watch()
         with _record_sync_warnings() as sync_warnings, watch:
             value = self._run_on_stream(images, labels)
+        # A graph would use the tensors before the replacement.
         replaced = [name for name, tensor in self._tensors() if tensors.get(name) is not tensor]
-        # The name of a part itself, unlike that of a module within it, ends with a dot.
+        # The state has what the step has changed, by module; a part itself is ``"NAME."``.
         changed = [
             f"{part.rstrip('.')}.{name}"
             for part, names in attributes.state_dict().items()
@@ -228,7 +229,7 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         """Check an operation, and run it."""
         kwargs = kwargs or {}
-        if func is torch.ops.aten.copy_.default:
+        if func is torch.ops.aten.copy_.default:  # copy_(target, source)
             self._check_copy(args[1], args[0].device)
         elif func is torch.ops.aten._to_copy.default:
             self._check_copy(args[0], kwargs.get("device"))
@@ -260,7 +261,7 @@ def _record_sync_warnings() -> Iterator[list[str]]:
 def _host_random_states() -> tuple[Any, ...]:
     """Return the states of the random generators of Python, NumPy and torch on the CPU."""
     numpy_state: Any = np.random.get_state()
-    _, keys, *rest = numpy_state
+    _, keys, *rest = numpy_state  # the keys become bytes, so that states can be compared by ``!=``
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 

@@ -41,7 +41,7 @@ def fit_first_values(
             start_from_pca(layer, features)
         except ValueError as error:
             raise UsageError(f"embedder.init: pca: {error}") from None
-    if requested.batch_statistics:
+    if requested.batch_statistics:  # of about one epoch
         module.train()
         for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
             module.update_statistics(images, labels)
@@ -67,9 +67,9 @@ def check_first_values(
             f"labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
             "none, so remove it."
         )
-    parts = [network.head, network.embedder] + (
-        [] if training.freeze_batchnorm else [network.trunk]
-    )
+    parts = [network.head, network.embedder]
+    if not training.freeze_batchnorm:
+        parts.append(network.trunk)
     has_batchnorm = any(
         isinstance(module, BATCH_NORM) for part in parts for module in part.modules()
     )

@@ -79,7 +79,7 @@ class FoldProgress:
         position, training = self.position, self._training
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[position.phase - 1]
-        if position.phase == 2:
+        if position.phase == 2:  # what the first phase has left
             return training.max_epochs - (position.spent - position.phase_epochs)
         return training.phase_epochs(self.has_second_phase())[0]
 
@@ -102,6 +102,7 @@ class FoldProgress:
     def end_phase(self) -> None:
         """Record the phase as cut short if its best epoch is the last one that was allowed."""
         training, position = self._training, self.position
+        # More epochs were not possible in a phase of fixed length, so it is not cut short.
         has_fixed_length = (
             position.phase == 1 and training.second_phase_epochs and self.has_second_phase()
         )

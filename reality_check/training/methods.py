@@ -51,7 +51,13 @@ class FilledSecondPhase:
 
 @dataclass(frozen=True)
 class FilledMethod:
-    """A method with every searched value filled in, as fold runs train with it."""
+    """A method with every searched value filled in, as fold runs train with it.
+
+    Attributes:
+        learning_rates: by part: ``trunk``, ``embedder``, ``loss`` and ``loss.NAME`` for the parts
+            of the loss that have their own.
+        params: the sampled values by dotted name.
+    """
 
     name: str
     loss: str
@@ -75,6 +81,7 @@ def search_space(
     Args:
         model: the model that the method trains, whose embedder may be searched too.
     """
+    # The second argument is the beginning of the dotted names.
     searched = dict(find_searched(_searchable_options(method, protocol, model), ""))
     return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
@@ -187,7 +194,7 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
 
 def _searchable_options(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """Return the options of a method that can be searched, with the protocol's learning rates."""
-    rates, searched_by_all = {}, set()
+    rates, searched_by_all = {}, set()  # by part; parts whose rate the protocol searches
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
         method_rate = getattr(method.learning_rates, part)
@@ -215,6 +222,7 @@ def _training(method: Method, protocol: Protocol) -> Training:
 
 
 def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
+    """Return the options of a method's second phase; None if it has none."""
     if method.phase2 is not None:
         return dict(method.phase2)
     if _training(method, protocol).phases == "method":
@@ -225,11 +233,11 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
     """Return whether the loss has parameters, so that their learning rate matters."""
-    arguments = middles(dict(find_searched(method.arguments, "arguments")))
+    params = middles(dict(find_searched(method.arguments, "arguments")))
     filled = FilledMethod(
         name=method.name,
         loss=method.loss,
-        arguments=fill_in(method.arguments, "arguments", arguments),
+        arguments=fill_in(method.arguments, "arguments", params),
         miner=None,
         samples_per_class=method.samples_per_class,
         learning_rates={},
@@ -262,6 +270,7 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
     replaced = set(second.arguments if second else ()) & set(constructor_arguments(cls)[0])
     if second is not None and replaced and not hasattr(loss, "set_phase"):
         values = {name: second.arguments[name] for name in sorted(replaced)}
+        # Try a second loss with these values, without drawing from the training's random numbers.
         with torch.random.fork_rng(devices=[]):
             changed_loss = build(
                 cls, {**filled.arguments, **values}, f"{label}, second phase", sizes

@@ -41,6 +41,7 @@ class TrainingModule:
         filled, self.training = task.settings, task.training
         self.device = device
         self.strategy = strategy or Strategy()
+        # GpuSettings has nothing on by default but the graph.
         gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
         network = build_network(task.model, shape, task.embedding_size, task.network_seed)
         self._memory_format = torch.channels_last if gpu.channels_last else torch.contiguous_format
@@ -110,7 +111,8 @@ class TrainingModule:
             Diverged: the loss fails on embeddings that are not finite.
             UsageError: the loss is not a scalar tensor that depends on the embeddings.
         """
-        value = (self.captured or self._set_gradients)(images, labels)
+        compute = self.captured or self._set_gradients
+        value = compute(images, labels)
         self._update()
         return value
 
@@ -175,7 +177,7 @@ class TrainingModule:
         """Update the BatchNorm statistics of the network and of the loss with a batch."""
         embeddings = self._embed(images)
         if keeps_statistics(self.loss):
-            self.loss(embeddings, labels)
+            self.loss(embeddings, labels)  # updates them
 
     def _update(self) -> None:
         """Take a step with every optimiser, except that of a frozen trunk."""
@@ -196,7 +198,7 @@ class TrainingModule:
         self.scaler.unscale_(self._joint_optimizer)
         parameters = []
         for name, optimizer in self.optimizers.items():
-            if name != "loss":
+            if name != "loss":  # all others have one group
                 parameters += optimizer.param_groups[0]["params"]
         if value is not None:
             torch.nn.utils.clip_grad_value_(parameters, value)

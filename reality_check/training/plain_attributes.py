@@ -68,6 +68,7 @@ class PlainAttributes:
                 delattr(part, name)
             for name, value in restored.items():
                 unchanged = name in current and _equal(current[name], value)
+                # A name whose value is now a parameter, or not plain, is left as it is.
                 if not unchanged and (name in current or not _is_taken(part, name)):
                     setattr(part, name, _unpacked(value, self._device))
 

@@ -91,11 +91,13 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
     space, checks = search_space(method, protocol, model), []
-    # The second width, that of a final network, is left out (repeated 0 times) without that stage.
-    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
+    sizes = [size]
+    if Stage.FINAL in protocol.stages:
+        sizes.append(size * protocol.split.folds)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
         with _name_in_errors(method, change):
             filled = fill_method(method, protocol, middles(space) | change, model)
+            # The width of a final network is tried with the middles only.
             for width in sizes if not change else [size]:
                 checks.append(_check_loss_once(experiment, method, filled, width, num_classes))
             # At the ends of a range, random embeddings may well be too far apart for a gradient.
@@ -116,7 +118,7 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     pairs = [
         first | second
         for first, second in itertools.combinations(single, 2)
-        if len(choices & {*first, *second}) == 2
+        if len(choices & {*first, *second}) == 2  # choices of two parameters
     ]
     return [{}, *single, *(pairs if len(pairs) <= _MAX_PAIRS else [])]
 
@@ -287,7 +289,8 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
-        for change in reversed(changes(searched)):  # the last one is without changes
+        # The last network, which is used below, is the one without changes.
+        for change in reversed(changes(searched)):
             fixed_model = model.filled(middles(searched) | change)
             network = build_network(fixed_model, shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
@@ -322,6 +325,7 @@ def _check_loss_compares_output(loss: torch.nn.Module, network: Network) -> None
             continue
         # The last layer, which is a module without children.
         last = [child for child in network.embedder.modules() if not list(child.children())][-1]
+        # Such a neck normalises in the same way.
         if part.shift is None and isinstance(last, BatchNormNeck) and not last.affine:
             continue
         remedy = (

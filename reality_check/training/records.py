@@ -65,7 +65,7 @@ class FoldRecords:
         self._keeper = RecordKeeper(record_writer=RecordWriter(str(folder)))
         self._group = accuracies_group(normalized, split)
         self._primary, self._sign = primary, sign
-        self._best = (-1, -math.inf)
+        self._best = (-1, -math.inf)  # step and value
         for row in history:
             self._add(row)
         self._unsaved = bool(history)
@@ -131,7 +131,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
         """Record the attributes of a module and of the modules in it."""
         seen.add(module)
         if (
-            not parent
+            not parent  # the loss or the miner itself
             or isinstance(module, _RECORDED_TYPES)
             or getattr(module, "collect_stats", False)
         ):

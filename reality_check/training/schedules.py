@@ -113,6 +113,7 @@ def _decay_factor(schedule: Schedule, epochs: float, max_epochs: int) -> float:
 
 
 def _steps_taken(schedule: Schedule | ValueSchedule, epochs: float) -> int:
+    """Return the number of steps, which come at the epochs ``at`` or after each ``every``."""
     interval: Any = schedule.every
     return bisect_right(schedule.at, epochs) if interval is None else int(epochs // interval)
 

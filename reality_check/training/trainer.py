@@ -240,6 +240,7 @@ class Trainer:
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """Return the validation metrics of the embeddings that ``forward`` computes."""
         assert self.validation is not None
+        # Each process embeds one part.
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
         with self.module.autocast():
             batches = self.validation_images.evaluation_batches(parts[self.strategy.rank])

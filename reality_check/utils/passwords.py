@@ -13,6 +13,7 @@ PASSWORD_VARIABLE = "REALITY_CHECK_STORAGE_PASSWORD"
 
 # The password ends at the last "@" before the end of the host.
 _IN_AUTHORITY = re.compile(r"([^:/]+://[^:/@]*):(.*?)@([^@/?]*(?:[/?].*)?)", re.DOTALL)
+# The groups are the separator before the password, the password, and the separator after it.
 _IN_QUERY = re.compile(r"([?&])(?:password|passwd|pass)=([^&]*)(&?)", re.IGNORECASE)
 
 

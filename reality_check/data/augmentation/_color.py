@@ -36,11 +36,11 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
         active[[SATURATION, HUE]] = False
     blends = np.flatnonzero(active[:HUE])
     order = blends[np.argsort(keys[:, blends], axis=1)]
-    ranks_of_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
+    hue_ranks = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
     # Of each image, one blend is done at each position, and the hue is turned before one of them.
     for position in range(len(blends) + 1):
         if active[HUE]:
-            images = _turn_hue_of(images, np.flatnonzero(ranks_of_hue == position), factors[:, HUE])
+            images = _turn_hue_of(images, np.flatnonzero(hue_ranks == position), factors[:, HUE])
         if position < len(blends):
             operation = order[:, position]
             images = _blend(
