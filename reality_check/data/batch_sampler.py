@@ -135,7 +135,7 @@ class _Decks:
     def __init__(self, cards: np.ndarray, sizes: np.ndarray) -> None:
         self._cards = cards.astype(np.int64)
         self._sizes = sizes.astype(np.int64)
-        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._starts = np.cumsum(self._sizes) - self._sizes  # index of each deck's first card
         self._dealt = self._sizes.copy()  # no card is left, so the first draw shuffles
 
     def draw(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
@@ -172,9 +172,9 @@ class _Decks:
         if not missing:
             return remaining
         generator.shuffle(cards)  # a view, so this shuffles the deck itself
-        if len(remaining):  # the cards just dealt must not be dealt again now
-            others = np.flatnonzero(~np.isin(cards, remaining))[:missing]
-            cards[:] = np.concatenate([cards[others], np.delete(cards, others)])
+        if len(remaining):  # cards that were not just dealt must come first
+            first = np.flatnonzero(~np.isin(cards, remaining))[:missing]
+            cards[:] = np.concatenate([cards[first], np.delete(cards, first)])
         self._dealt[deck] = missing
         return np.concatenate([remaining, cards[:missing]])
 

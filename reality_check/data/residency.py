@@ -26,7 +26,7 @@ class DeviceArray:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._array = weakref.ref(array)
+        self._array = weakref.ref(array)  # a copy on a GPU does not keep the original alive
         self.tensor = as_tensor(array)
 
     def take_off(self) -> None:

@@ -49,7 +49,7 @@ class SourceImages:
         if data is None or len(data) != self.samples:
             return None
         if [data.class_names[label] for label in data.labels[self.rows]] != list(classes):
-            return None
+            return None  # the file's rows are in another order, or of other images
         return data.images[self.rows]
 
 

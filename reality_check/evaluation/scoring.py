@@ -267,7 +267,7 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Return three metrics of raw embeddings by name, even if ``sample.normalize``; all three always."""
+    """Return all three metrics of raw embeddings by name, even if ``sample.normalize``."""
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
     return {
         "separability_raw": ratio,

@@ -63,7 +63,7 @@ class TrainingModule:
             for name, optimizer in self.optimizers.items()
         }
         self._trunk_frozen = False
-        self._forward = self.strategy.parallel(self.network)
+        self._forward = self.strategy.parallel(self.network)  # the network, perhaps wrapped
         self._joint_optimizer = JointOptimizer(self.optimizers.values())
         if gpu.compile:
             compiled: Any = torch.compile(self._forward)

@@ -43,9 +43,8 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
             images = _turn_hue_of(images, np.flatnonzero(hue_ranks == position), factors[:, HUE])
         if position < len(blends):
             operation = order[:, position]
-            images = _blend(
-                images, operation, np.take_along_axis(factors, operation[:, None], 1)[:, 0]
-            )
+            share = np.take_along_axis(factors, operation[:, None], 1)[:, 0]
+            images = _blend(images, operation, share)
     return images
 
 

@@ -31,6 +31,7 @@ _ANGLE, _ENLARGEMENT, _FLIP, _GREY = 0, 1, 2, 3
 _SHEAR, _SHIFT, _COLOR_FACTORS, _COLOR_KEYS = slice(4, 6), slice(6, 8), slice(8, 12), slice(12, 16)
 _CROP = slice(16, 16 + CROP_NUMBERS)
 _NUMBERS_PER_IMAGE = 16 + CROP_NUMBERS
+#: A share is not negative, and half a circle is the largest turn of the hue.
 _LEAST_FACTORS = np.asarray([0.0, 0.0, 0.0, -0.5])
 
 

@@ -98,7 +98,7 @@ def assemble(
     ids, labels = np.unique(np.array(class_ids), return_inverse=True)
     classes: list[Id] = ids.tolist()
     names = list(map(class_name, classes))
-    if len(set(names)) < len(names):
+    if len(set(names)) < len(names):  # two classes have one name
         names = [f"{text} ({class_id})" for text, class_id in zip(names, classes, strict=True)]
     test_ids = tested_labels(np.array(class_ids), np.array(is_test), str(root))
     return ImageFiles(

@@ -42,6 +42,7 @@ def _images_by_character(root: Path, part: str) -> dict[str, list[str]]:
     """Return the images of each character of a part, by its class name."""
     characters: dict[str, list[str]] = {}
     for name in images_below(root / part):
+        # In an archive, the images are in a folder of the part's name.
         folders = name.removeprefix(f"{part.removesuffix('.zip')}/").split("/")
         if len(folders) == 3 and folders[2].lower().endswith(".png"):
             characters.setdefault("/".join(folders[:2]), []).append(f"{part}/{name}")
