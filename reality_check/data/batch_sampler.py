@@ -62,7 +62,8 @@ class ClassBalancedSampler(_Sampler):
         _check_batch(batch_size, samples_per_class, len(classes))
         self.classes_per_batch = batch_size // samples_per_class
         self._samples_per_class = samples_per_class
-        # One deck of all classes, and for each class a deck of its images.
+        # One deck of all classes, and for each class a deck of its images, which sorting by class
+        # puts one after the other.
         super().__init__(
             seed,
             classes=_Decks(np.arange(len(classes)), np.array([len(classes)])),

@@ -77,7 +77,8 @@ def recorded_source(columns: Mapping[str, Any], samples: int) -> SourceImages | 
 
 @functools.lru_cache(maxsize=1)
 def _open_dataset(text: str, fingerprint: str) -> Any:
-    """Open the data set of a configuration; return None if it is missing or has changed."""
+    """Open the data set of a configuration in JSON; return None if it is missing or has changed."""
+    # Here, because that module imports this one.
     from reality_check.data import ImageSet, load_dataset
 
     try:

@@ -69,8 +69,9 @@ def score_baselines(
     scores, on_test = {}, names_on("test", extra_metrics)
     for name, forward in forwards.items():
         embeddings = embed(forward, network, images.evaluation_batches())
+        # True: on unit vectors.
         scores[name] = evaluate(embeddings, test.labels, True, on_test, test.queries)
-    networks = [network] * len(forwards)  # the same one is in evaluation mode for each function
+    networks = [network] * len(forwards)  # the network of each function
     for corruption, names in by_corruption(extra_metrics).items():  # names without the corruption
         corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
         added_names = [name for name in names if name not in METRICS]  # METRICS are always computed

@@ -136,6 +136,7 @@ def score_networks(
     scores = score(embeddings, names_on("test", extra_metrics))
     for corruption, names in by_corruption(extra_metrics).items():
         corrupted = embed_corrupted(networks, networks, images, corruption)
+        # METRICS are always computed.
         corrupted_scores = score(corrupted, [name for name in names if name not in METRICS])
         for category, metrics in scores.items():
             metrics.update(renamed(corrupted_scores[category], f"{corruption}_", names))

@@ -124,6 +124,7 @@ def evaluate_both_geometries(
     own_metrics = evaluate(own_vectors, labels, normalize, own_names, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
+    # The empty list has no effect: all three metrics are returned.
     scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
     suffixed |= {name: scatter[name] for name in raw_names}
     return Metrics(own_metrics | suffixed, own_metrics.per_query)

@@ -90,7 +90,7 @@ class TimmTrunk:
     def _create(
         self, arguments: Mapping[str, Any], shape: tuple[int, int, int], weights: str | None
     ) -> nn.Module:
-        """Create the network with the published ``weights``, or with random ones if None."""
+        """Create the network with the weights of a full name with a tag, or random ones if None."""
         fixed: dict[str, Any] = {"num_classes": 0, "in_chans": shape[2]}
         if _returns_maps(self.name, json.dumps(dict(arguments), sort_keys=True), shape):
             fixed["global_pool"] = ""  # no pooling
@@ -112,7 +112,8 @@ def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> boo
 
     ``arguments`` is JSON, because the arguments of a cached function must be hashable.
     """
-    timm, title = import_library("timm", ""), f"trunk timm:{name}"
+    title = f"trunk timm:{name}"
+    timm = import_library("timm", title)
 
     def make(**options: Any) -> nn.Module:
         return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **options)

@@ -46,7 +46,7 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     source = find_source(config.trunk)
     trunk = _build(source, config, shape)
     if pretrained and config.weights != "none":
-        arguments = json.dumps(config.arguments, sort_keys=True)
+        arguments = json.dumps(config.arguments, sort_keys=True)  # hashable, for a cached function
         file = _find_file(config.weights, source.title) if _names_file(config.weights) else None
         version = None if file is None else _file_version(file)
         state = _read_weights(config.trunk, config.weights, arguments, version)

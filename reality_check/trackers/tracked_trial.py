@@ -94,8 +94,11 @@ def _fold_folders(out_dir: Path, study: StudyState, index: int) -> Iterator[Path
 
 
 def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]:
-    """Yield the evaluations of a training, from the untrained network (epoch 0) on."""
-    # The record keeper names the column of the step so.
+    """Yield the evaluations of a training, from the untrained network (epoch 0) on.
+
+    ``described`` has descriptions of the user's metrics by name.
+    """
+    # "~iteration~" is the record keeper's name of the column of steps.
     losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
     for row in _rows(records, "accuracies*"):
         if int(row["epoch"]) < 0:

@@ -82,6 +82,7 @@ class CapturedStep:
             self._record(images, labels)  # which may give up
         if self.why_not is not None:
             return self._compute(images, labels)
+        # The graph is for one shape.
         if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
             return self._compute(images, labels)
         if self._checked_steps < CHECKS:

@@ -60,11 +60,11 @@ def check_first_values(
     Raises:
         UsageError: one of them cannot.
     """
-    requested, name = filled.before_training, f"method {filled.name!r}: before_training"
+    requested, label = filled.before_training, f"method {filled.name!r}: before_training"
     if requested.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(
-            f"{name}.proxies: class_means needs a loss with set_proxies_to_class_means(embeddings, "
-            f"labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
+            f"{label}.proxies: class_means needs a loss with "
+            f"set_proxies_to_class_means(embeddings, labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
             "none, so remove it."
         )
     parts = [network.head, network.embedder]
@@ -75,6 +75,6 @@ def check_first_values(
     )
     if requested.batch_statistics and not has_batchnorm and not keeps_statistics(loss):
         raise UsageError(
-            f"{name}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
+            f"{label}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
             "remove it, or write neck: batch_norm or training.freeze_batchnorm: false."
         )

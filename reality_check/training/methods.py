@@ -96,7 +96,8 @@ def check_start(method: Method, simpler: Method, protocol: Protocol) -> None:
 
     Raises:
         UsageError: ``method`` does not search a parameter of ``simpler``, or not as widely; or a
-            parameter that only ``method`` searches has no neutral value in its range.
+            parameter that only ``method`` searches has no neutral value, at which both methods are
+            the same, in its range.
     """
     assert method.starts_from is not None
     space, simpler_space = search_space(method, protocol), search_space(simpler, protocol)

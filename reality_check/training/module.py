@@ -49,7 +49,7 @@ class TrainingModule:
         if self._memory_format == torch.channels_last:
             movable: Any = self.network  # older type stubs of torch lack memory_format here
             movable.to(memory_format=self._memory_format)
-        if self.training.freeze_batchnorm == "with_affine":
+        if self.training.freeze_batchnorm == "with_affine":  # before the optimisers are built
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(filled, num_classes, task.embedding_size).to(device)
@@ -234,6 +234,7 @@ class TrainingModule:
         """Restore a state that :meth:`state_dict` returned; further keys are ignored."""
         self.network.load_state_dict(state["network"])
         self.loss.load_state_dict(state["loss"])
+        # The state may have replaced values that were scheduled or are in the recorded step.
         self.scheduled.forget()
         self.release()
         for name, optimizer in self.optimizers.items():

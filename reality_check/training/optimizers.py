@@ -44,7 +44,7 @@ class JointOptimizer(torch.optim.Optimizer):
 def build_optimizers(
     network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimisers of the trunk, the embedder and the loss, if they have parameters."""
+    """Return optimisers by part: ``trunk``, ``embedder`` and ``loss``, if it has parameters."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),

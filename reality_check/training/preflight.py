@@ -133,7 +133,7 @@ def _name_in_errors(method: Method, change: Mapping[str, Any]) -> Iterator[None]
     except UsageError as error:
         values = ", ".join(f"{name}={value!r}" for name, value in change.items())
         searched = f" (with {values}, which is searched)" if values else ""
-        text = str(error).removeprefix(f"{label}: ")
+        text = str(error).removeprefix(f"{label}: ")  # which users_code may have added
         raise UsageError(f"{label}: {text}{searched}") from error
 
 
@@ -152,6 +152,7 @@ def _check_loss_once(
     # A softmax needs at least two classes, even where a batch has only one.
     loss_classes = max(num_classes or 2, classes, 2)
     loss, miner = build_loss(filled, loss_classes, size), build_miner(filled, loss_classes, size)
+    # The classes of the batch are spread over all classes of the loss.
     batch_classes = torch.linspace(0, loss_classes - 1, classes).round().long()
     labels = batch_classes.repeat_interleave(samples_per_class)
     leaf = torch.randn(classes * samples_per_class, size).requires_grad_()
@@ -165,7 +166,7 @@ def _check_loss_once(
         value.backward()
     scheduled = ScheduledValues(loss, filled.schedules, training.max_epochs)
     for epoch in (0, training.max_epochs):  # set the first and the last values
-        scheduled.set(epoch, 1)
+        scheduled.set(epoch, 1)  # as if an epoch had one iteration
     if filled.second_phase is not None:
         enter_second_phase(loss, filled.second_phase)
     return _outcome_of_pass(method, loss, leaf, value)
@@ -174,7 +175,12 @@ def _check_loss_once(
 def _outcome_of_pass(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
-    """Return the outcome of a backward pass, with the first problem that is found."""
+    """Return the outcome of a backward pass, with the first problem that is found.
+
+    Args:
+        leaf: the embeddings, with their gradient.
+        value: the loss.
+    """
     loss_parameters = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
     missing = [name for name, p in loss_parameters.items() if p.grad is None]
@@ -213,6 +219,7 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
     for method in experiment.methods:
         batch = experiment.training_of(method).batch_size
         for classes in training_classes:
+            # The labels of the subset of these classes.
             labels = np.repeat(np.arange(len(classes)), sizes[list(classes)])
             try:
                 build_sampler(labels, batch, method.samples_per_class, seed=0)
@@ -233,7 +240,10 @@ def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Make sure that the final metrics can be computed after all trainings."""
+    """Make sure that the final metrics can be computed after all trainings.
+
+    The user's own metrics are tried on random embeddings.
+    """
     names = [name for name in protocol.final_metrics if metric_of(name).needs_faiss]
     if names and importlib.util.find_spec("faiss") is None:
         raise UsageError(
@@ -255,7 +265,7 @@ def check_column(name: str) -> None:
     """
     function = find_class(name, "column")
     with users_code(f"column {name!r}"):
-        description_of(function)
+        description_of(function)  # raises if the function describes itself wrongly
     try:
         inspect.signature(function).bind(None)
     except (TypeError, ValueError) as error:
@@ -272,8 +282,8 @@ def check_starts(experiment: Experiment) -> None:
             model = experiment.model_of(method)
             check_warm_start(method, search_space(method, experiment.protocol, model))
         if method.starts_from is not None:
-            first = experiment.method(method.starts_from.method)
-            check_start(method, first, experiment.protocol)
+            simpler = experiment.method(method.starts_from.method)
+            check_start(method, simpler, experiment.protocol)
 
 
 def check_model(experiment: Experiment, dataset: SampleSet) -> None:
@@ -293,6 +303,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         for change in reversed(changes(searched)):
             fixed_model = model.filled(middles(searched) | change)
             network = build_network(fixed_model, shape, size, seed=0)
+        # PCA needs as many features as the embedding of a final network is wide.
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
             build_network(fixed_model, shape, size * protocol.split.folds, seed=0)
         for method in methods:

@@ -135,7 +135,7 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
             or isinstance(module, _RECORDED_TYPES)
             or getattr(module, "collect_stats", False)
         ):
-            keeper.update_records({name: module}, 0, parent_name=parent)
+            keeper.update_records({name: module}, 0, parent_name=parent)  # in the iteration 0
         # PML's hooks give this name to the groups of inner modules.
         inner_parent = f"{keeper.get_record_name(name, module)}__modules"
         for inner_name, child in module.named_children():

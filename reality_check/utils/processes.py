@@ -44,7 +44,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
     if not shares_process_ids(worker):
         return True
     try:
-        os.kill(worker["pid"], 0)
+        os.kill(worker["pid"], 0)  # sends nothing, but fails if there is no such process
     except ProcessLookupError:
         return False
     except PermissionError:

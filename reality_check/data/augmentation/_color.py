@@ -36,7 +36,7 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
         active[[SATURATION, HUE]] = False
     blends = np.flatnonzero(active[:HUE])
     order = blends[np.argsort(keys[:, blends], axis=1)]
-    hue_ranks = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
+    hue_ranks = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)  # how many blends precede the hue
     # Of each image, one blend is done at each position, and the hue is turned before one of them.
     for position in range(len(blends) + 1):
         if active[HUE]:
@@ -97,7 +97,8 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
     )
     hue += turn[:, None, None]
     # With k = (n + hue) mod 6 and n = 5, 3, 1 for red, green and blue, the new channel is
-    # value - chroma * clamp(min(k, 4 - k), 0, 1). Here k is `position`.
+    # value - chroma * clamp(min(k, 4 - k), 0, 1). Here k is `position`, and min(k, 4 - k) is
+    # computed as 2 - |k - 2|.
     position = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
     position -= 6 * (position / 6).floor_()
     fall = position.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)

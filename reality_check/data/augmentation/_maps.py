@@ -20,7 +20,8 @@ def inverse_maps(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np
     """
     radians, (along_x, along_y) = np.radians(angle), np.tan(np.radians(shear.T))
     cos, sin = np.cos(radians) / factor, np.sin(radians) / factor
-    # First x is rotated and sheared back; y then uses this x, because it was sheared first.
+    # Row x undoes the rotation and the shear along x. The shear along y, which came first, is
+    # undone last, so row y is computed from row x.
     inverse = np.empty((len(angle), 2, 2))
     inverse[:, 1, 1] = cos + along_x * sin
     inverse[:, 1, 0] = sin - along_x * cos

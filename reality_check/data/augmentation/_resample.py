@@ -34,6 +34,7 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
         return to_float(pixels[:, top : top + height, left : left + width])
     # All possible windows, as a view; indexing copies whole windows, far faster than pixels.
     windows = pixels.unfold(1, height, 1).unfold(2, width, 1)
+    # For each window the index of its image, its top and its left.
     index = torch.from_numpy(np.insert(corner.T, 0, np.arange(len(pixels)), axis=0))
     image, top, left = index.to(pixels.device, non_blocking=True)
     return windows[image, top, left].to(torch.float32).contiguous()
@@ -49,6 +50,7 @@ def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Te
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
     integers = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
     images = torch.empty((count, pixels.shape[3], *output), device=pixels.device)
+    # Each source is a batch of one image.
     for image, source, window in zip(images, pixels[:, None], integers.tolist(), strict=True):
         (height, width), scaled, (top, left), (tall, wide) = window
         if windows.bounded:
@@ -106,8 +108,9 @@ def _weights(
     width = np.maximum(np.abs(step), 1)  # of the filter, which is wider if the axis shrinks
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    # Until here, the arrays are small, so float64 costs little. The bilinear weight is
-    # `bound - distance`, or 0 if that is negative, so a bound of -inf hides a tap.
+    # Until here, the arrays are small, so float64 costs little; they are uploaded as one array.
+    # The bilinear weight is `bound - distance`, or 0 if that is negative, so a bound of -inf hides
+    # a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
     packed = np.concatenate(parts, axis=1, dtype=np.float32)
     on_device = torch.from_numpy(packed).to(device, non_blocking=True)

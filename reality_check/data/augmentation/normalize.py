@@ -115,12 +115,12 @@ class Normalize:
             float32, shape (B, C, *output), values 0..255.
         """
         if self._interpolate_is_faster(pixels) and windows.can_be_resized(output):
-            images = interpolate(pixels, windows, output)
+            images = interpolate(pixels, windows, output)  # mirrored below
         elif windows.need_resampling(output):
             axes = axes_of(compose(windows, output, flip=flip), windows)  # including the mirroring
             return resample(pixels, axes, output, self.interpolation)
         else:
-            images = cut(pixels, windows.start, output)
+            images = cut(pixels, windows.start, output)  # mirrored below
         if flip is not None and flip.any():
             rows = torch.from_numpy(np.flatnonzero(flip)).to(images.device, non_blocking=True)
             images.index_copy_(0, rows, images[rows].flip(3))

@@ -114,7 +114,7 @@ def obtain_entry(
         lock = folder.with_name(f".lock-{folder.name}")
         with locked(lock, f"decodes the images of {name!r}.", say) as has_lock:
             existed = folder.exists()  # checked first: without locks, another process may add it
-            entry = open_entry(folder, verify)
+            entry = open_entry(folder, verify)  # which another process may have written meanwhile
             if entry is None:
                 if existed:
                     say(f"The decoded images of {name!r} in {folder} are damaged; once more.")

@@ -149,7 +149,9 @@ def images_below(root: Path) -> list[str]:
         else:
             images.append(name)
             continue
-        if folders or ending in endings:  # a text beside the sub-folders is not worth a word
+        if (
+            folders or ending in endings
+        ):  # other files outside the sub-folders, a README, are normal
             left_out[reason] += 1
     if left_out:
         text = ", ".join(f"{reason} ({count})" for reason, count in left_out.most_common())

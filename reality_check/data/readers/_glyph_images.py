@@ -37,7 +37,7 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     random = np.random.default_rng([seed, code])
     drawn = (draw(code, face, 2 * size) for face in faces_of(code))
     inks = [ink for ink in drawn if ink is not None]
-    # Every face once in random order, then again, and so on.
+    # Every face once in random order, then again, and so on; the number of rounds is rounded up.
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]
@@ -65,6 +65,7 @@ def _change_weight(drawings: np.ndarray, weights: np.ndarray) -> np.ndarray:
         rows = np.flatnonzero(weights >= times)
         changed[rows] = _dilate(changed[rows])
     rows = np.flatnonzero(weights < 0)
+    # To thin the ink is to thicken the paper.
     thinner = 255 - _dilate(255 - drawings[rows])
     ink = drawings[rows].sum(axis=(1, 2), dtype=np.int64)
     has_enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
@@ -104,7 +105,7 @@ def _draw_positions(
 
 
 def _draw_linear_maps(count: int, random: np.random.Generator) -> np.ndarray:
-    """Draw rotations, shears and stretches as the four entries (count, 1, 1) of 2 x 2 matrices."""
+    """Draw rotations, shears and stretches as 2 x 2 matrices: the four entries (count, 1, 1)."""
     shape = (count, 1, 1)
     angle = _ANGLE * _draw_symmetric(random, shape)
     shear = _SHEAR * _draw_symmetric(random, shape)
@@ -139,7 +140,7 @@ def _splines(axis: np.ndarray) -> np.ndarray:
 def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Interpolate drawings (M, S, S) at positions (M, P, P) relative to their centres."""
     side = drawings.shape[1]
-    column, right = _split_position(x, side)  # the left pixel, and the weight of the right one
+    column, right = _split_position(x, side)  # a pixel, and 64ths of the way to the one right of it
     row, below = _split_position(y, side)
     flat = drawings.ravel()
     start = np.arange(len(drawings), dtype=np.int32)[:, None, None] * (side * side)

@@ -173,7 +173,6 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
     Returns:
         The root folder of the data set; None if it is still incomplete.
     """
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         work = f"unpacks an archive in {str(folder)!r}."

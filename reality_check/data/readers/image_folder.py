@@ -54,7 +54,8 @@ def list_image_folder(path: str | Path) -> ImageFiles:
 def _shared_folder(names: list[str]) -> str:
     """Return the path inside a .zip file to its class folders: ``""``, or ending with a slash."""
     start = ""
-    # While every image is at least two folders below ``start``, a common one is above the classes.
+    # A class folder contains images. So while every image is at least two folders below ``start``,
+    # a folder that all of them are in is above the class folders.
     while names and all(name.count("/", len(start)) > 1 for name in names):
         folder = names[0][len(start) :].split("/", 1)[0] + "/"
         if not all(name.startswith(folder, len(start)) for name in names):

@@ -153,10 +153,10 @@ def build_sample_set(
         "origin": origin,
         "queries": None if queries is None else np.asarray(queries, dtype=bool),
     }
-    if test_classes is not None:
+    if test_classes is not None:  # of which some may have no samples here
         test_labels = np.searchsorted(values, np.intersect1d(values, test_classes))
         options["test_classes"] = tuple(test_labels.tolist())
-    if samples.dtype == np.uint8 and samples.ndim == 3:
+    if samples.dtype == np.uint8 and samples.ndim == 3:  # grey images
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
         return ImageSet(Images.from_array(samples), **options)
@@ -212,7 +212,7 @@ def _open(path: Path, y: str | None) -> Columns:
     try:
         if path.is_dir():
             files = sorted(path.glob("*.npy"))
-            return _with_texts({file.stem: np.load(file, "r") for file in files})
+            return _with_texts({file.stem: np.load(file, mmap_mode="r") for file in files})
         if path.suffix == ".npy":
             return _read_npy(path, y)
         return _FORMATS[path.suffix](path)
