@@ -64,8 +64,8 @@ def check_first_values(
     if requested.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(
             f"{label}.proxies: class_means needs a loss with "
-            f"set_proxies_to_class_means(embeddings, labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
-            "none, so remove it."
+            "set_proxies_to_class_means(embeddings, labels), as those of pml_extensions with "
+            f"proxies have it; {type(loss).__name__} has none, so remove it."
         )
     parts = [network.head, network.embedder]
     if not training.freeze_batchnorm:

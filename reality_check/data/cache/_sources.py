@@ -149,9 +149,8 @@ def images_below(root: Path) -> list[str]:
         else:
             images.append(name)
             continue
-        if (
-            folders or ending in endings
-        ):  # other files outside the sub-folders, a README, are normal
+        # Other files outside the sub-folders, such as a README, are normal.
+        if folders or ending in endings:
             left_out[reason] += 1
     if left_out:
         text = ", ".join(f"{reason} ({count})" for reason, count in left_out.most_common())
