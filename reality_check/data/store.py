@@ -98,9 +98,9 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
         return samples[index.to(device, non_blocking=True)]
     if device.type == "cpu":
         return torch.index_select(samples, 0, index)
-    shape, pinned = (len(index), *samples.shape[1:]), device.type == "cuda"
+    shape = (len(index), *samples.shape[1:])
     # From page-locked memory, the copy to a GPU does not hold up the host.
-    out = torch.empty(shape, dtype=samples.dtype, pin_memory=pinned)
+    out = torch.empty(shape, dtype=samples.dtype, pin_memory=device.type == "cuda")
     return torch.index_select(samples, 0, index, out=out).to(device, non_blocking=True)
 
 

@@ -193,11 +193,9 @@ def evaluate(
     verified: dict[str, float] = {}
     for name, pair_list in (pairs or {}).items():
         result = _verify(sample, pair_list)
+        verified[f"verification_{name}"] = result.accuracy
         standard_error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
-        verified |= {
-            f"verification_{name}": result.accuracy,
-            f"verification_{name}_se": standard_error,
-        }
+        verified[f"verification_{name}_se"] = standard_error
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics(means | verified, {name: per_query[name] for name in METRICS})
 

@@ -19,8 +19,16 @@ from reality_check.utils.errors import UsageError
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "net")
 #: First parts of the keys of layers after the trunk, whose weights are left out.
 _AFTER_TRUNK = {
-    *("fc", "classifier", "head", "heads", "last_linear", "embedder", "embedding"),
-    *("aux1", "aux2", "AuxLogits"),
+    "fc",
+    "classifier",
+    "head",
+    "heads",
+    "last_linear",
+    "embedder",
+    "embedding",
+    "aux1",
+    "aux2",
+    "AuxLogits",
 }
 
 

@@ -133,11 +133,10 @@ def images_below(root: Path) -> list[str]:
     for name in names:
         *folders, file = name.split("/")
         ending = os.path.splitext(file)[1].lower()
-        clutter = [folder for folder in folders if is_clutter(folder)]
-        if clutter:
+        if clutter := list(filter(is_clutter, folders)):
             reason = f"{clutter[0]}/"
-        elif name.startswith(tuple(outputs)):
-            reason = next(filter(name.startswith, outputs))
+        elif above := list(filter(name.startswith, outputs)):
+            reason = above[0]
         elif not file:  # the name of a folder that was not entered ends in a slash
             reason = name
         elif is_clutter(file):
