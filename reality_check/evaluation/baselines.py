@@ -104,5 +104,6 @@ def projection(images: Pipeline, size: int) -> Forward:
     """
     rows = evenly_spread(len(images), MOST_FITTED)
     vectors = torch.cat(list(map(as_vectors, images.evaluation_batches(rows))))
+    # There are no more components than vectors, or than values in a vector.
     mean, components = principal_components(vectors, min(size, *vectors.shape))
     return lambda batch: (as_vectors(batch) - mean) @ components.T

@@ -177,7 +177,10 @@ def _file_version(file: Path) -> tuple[int, int]:
 def _read_weights(
     trunk: str, weights: str, arguments: str, version: tuple[int, int] | None
 ) -> Mapping[str, Tensor]:
-    """Read published weights, or a file if ``version`` is given, so that a new version is read."""
+    """Read published weights, or a file if its ``version`` is given.
+
+    If the version changes, the cache of this function does not know the file, so it is read again.
+    """
     source = find_source(trunk)
     if version is not None:
         return read_state(expand_path(weights), source.title)

@@ -158,7 +158,7 @@ class FoldProgress:
     def _value(self, metrics: Mapping[str, float]) -> float:
         """Return the value by which epochs are compared; higher is better."""
         if self._task.selects_on == "test":
-            return metrics[SELECTS_ON_TEST]
+            return metrics[SELECTS_ON_TEST]  # of which higher values are always better
         return self._task.sign * metrics[self._task.selects_by]
 
     # -- reports -----------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class FoldProgress:
         self.history = list(state["history"])
 
     def return_to(self, state: Mapping[str, Any]) -> None:
-        """Restore an earlier state, but keep the time and the evaluations of all epochs."""
+        """Restore an earlier state, but keep all evaluations and what was spent and cut short."""
         spent, seconds = self.position.spent, self.position.seconds
         history, cut_short = self.history, self.cut_short
         self.load_state_dict(state)

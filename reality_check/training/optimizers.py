@@ -33,6 +33,7 @@ class JointOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         self.active = list(optimizers)
         groups = [group for optimizer in self.active for group in optimizer.param_groups]
+        # The empty dictionary: this optimiser has no options.
         super().__init__([p for group in groups for p in group["params"]], {})
 
     def step(self, closure: Any = None) -> Any:

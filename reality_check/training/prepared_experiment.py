@@ -65,7 +65,7 @@ class PreparedExperiment:
         self.experiment = experiment
         self.protocol = experiment.protocol
         if dataset is not None:
-            self.dataset = dataset
+            self.dataset = dataset  # so that the cached property does not load it
 
     @functools.cached_property
     def dataset(self) -> SampleSet:

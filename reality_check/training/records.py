@@ -156,7 +156,7 @@ class _NumberWriter:
         self.groups: dict[str, dict[str, float]] = {}
 
     def append(self, group: str, name: str, value: Any, _: int) -> None:
-        size = math.prod(getattr(value, "shape", ()))
+        size = math.prod(getattr(value, "shape", ()))  # 1 for a plain number too
         if not isinstance(value, str) and not is_list_or_tuple(value) and size == 1:
             self.groups.setdefault(group, {})[name] = float(value)
 

@@ -81,7 +81,7 @@ def axes_of(maps: np.ndarray, windows: Windows) -> np.ndarray:
     The ``axes`` are offset, step, low and high.
     """
     axes = np.empty((max(len(maps), len(windows.start)), 4, 2))
-    axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]
+    axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]  # the step is the diagonal
     axes[:, 2] = windows.start if windows.bounded else 0
     axes[:, 3] = windows.start + windows.extent if windows.bounded else windows.sizes
     return axes

@@ -60,6 +60,7 @@ class Entry:
         pixels = np.memmap(self.folder / PIXELS, np.uint8, mode="r")
         sizes = self.shapes.prod(axis=1)
         heights, widths, channels = self.shapes.T
+        # An image begins where the sizes before it add up to.
         return Images(pixels, np.cumsum(sizes) - sizes, heights, widths, int(channels[0]))
 
 

@@ -152,6 +152,7 @@ def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Split positions into the pixel before them and the fraction of the way to the next one."""
+    # Whole fractions from the first pixel's centre on; all are kept inside the drawing.
     fractions = np.rint((position + (side - 1) / 2) * _FRACTION)
     fractions = np.clip(fractions, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
     return fractions // _FRACTION, fractions % _FRACTION
