@@ -55,6 +55,7 @@ def score_baselines(
     shape = input_shape(test, training.augmentation)
     if images is None:
         images = build_pipeline(test, model, training.augmentation, device)
+    # Searched values of the model have their defaults.
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}  # by the name of the baseline

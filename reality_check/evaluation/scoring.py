@@ -283,6 +283,7 @@ def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
     """Decide whether pairs are of one class, by a threshold that is fitted to other pairs."""
     first, second, same = pairs
+    # By the distance of unit vectors, or of raw ones as in Realigned Softmax Warping.
     convention: Convention = "insightface" if sample.normalize else "paper004"
     x = sample.embeddings
     return pair_verification(x[first], x[second], same, convention=convention)
@@ -320,6 +321,7 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     # ``partner`` are positions of pairs of one class, ``other`` and ``stranger`` of pairs of two.
     class_start, class_size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
     anchor = generator.choice(np.flatnonzero(class_size > 1), PAIRS)
+    # The partner is ``step`` positions after the anchor; the class's first follows its last.
     step = generator.integers(1, class_size[anchor])
     partner = class_start[anchor] + (anchor - class_start[anchor] + step) % class_size[anchor]
     other = generator.integers(0, len(labels), PAIRS)

@@ -81,7 +81,7 @@ def search_space(
     Args:
         model: the model that the method trains, whose embedder may be searched too.
     """
-    # The second argument is the beginning of the dotted names.
+    # The dotted names begin with nothing ("") before the names of the options.
     searched = dict(find_searched(_searchable_options(method, protocol, model), ""))
     return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
@@ -158,8 +158,10 @@ def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
 ) -> FilledMethod:
     """Return a method with sampled values of its :func:`search_space` filled in."""
+    # The names in ``params`` begin with nothing ("") before the names of the options.
     values = fill_in(_searchable_options(method, protocol, model), "", params)
     second = values["phase2"]
+    # By default, all learning rates have one factor.
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
     decay = method.loss_weight_decay

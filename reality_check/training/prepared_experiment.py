@@ -111,7 +111,7 @@ class PreparedExperiment:
         counts: dict[str, tuple[int, int]] = {}
         parameters = {}
         for name, method in self._methods.items():
-            model, training = method.model.filled({}), method.training
+            model, training = method.model.filled({}), method.training  # {}: with all defaults
             shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
             key = f"{shape} {size} {model!r}"
             if key not in counts:

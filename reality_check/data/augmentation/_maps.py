@@ -66,7 +66,7 @@ def compose(
         offset, linear = start, step[:, :, None] * np.eye(2)
     else:
         assert shift is not None
-        centre = windows.scaled / 2
+        centre = windows.scaled / 2  # about which the image is moved
         moved = start - centre - shift * windows.scaled
         offset = (inverse @ moved[:, :, None])[:, :, 0] + centre
         linear = inverse * step[:, None, :]

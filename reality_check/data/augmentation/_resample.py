@@ -79,7 +79,8 @@ def resample(
     count, height, width, channels = pixels.shape
     rows = _weights(axes[:, :, 0], output[0], height, interpolation, pixels.device)
     columns = _weights(axes[:, :, 1], output[1], width, interpolation, pixels.device)
-    # With the channels between the axes, both products are plain products of matrix batches.
+    # First the width is resampled, then the height. With the channels between these axes, both
+    # products are plain products of matrix batches.
     lines = pixels.permute(0, 1, 3, 2).to(torch.float32, memory_format=torch.contiguous_format)
     with without_autocast(pixels), without_tf32(pixels.device):
         lines = lines.view(count, height * channels, width)

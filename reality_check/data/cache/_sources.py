@@ -185,6 +185,7 @@ def _walk(root: Path) -> Iterator[str]:
                 continue
             files += [f"{name}/" for name in folders if is_clutter(name)]
             folders[:] = sorted(name for name in folders if not is_clutter(name))
+            # ``os.walk`` does not enter linked folders by itself.
             starts += [path for name in folders if (path := Path(base, name)).is_symlink()]
             yield from (name if below == "." else f"{below}/{name}" for name in files)
 

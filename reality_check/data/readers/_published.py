@@ -85,7 +85,7 @@ def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -
     """
     try:
         folder = expand_path(path)
-    except UsageError as error:
+    except UsageError as error:  # the folder is unknown
         raise UsageError(f"{error} {_advice(None, published)}") from None
     if folder.is_file():
         folder = folder.parent
