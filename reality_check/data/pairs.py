@@ -66,14 +66,14 @@ def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
             f"{subject} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
             f"folds need as many of each, a multiple of {FOLDS}; restore the list."
         )
-    # From (kind, fold, pair of the fold) to (fold, kind, pair of the fold).
+    # Change the order from (kind, fold, pair of the fold) to (fold, kind, pair of the fold).
     order = np.stack(indices_by_kind).reshape(2, FOLDS, -1).swapaxes(0, 1).ravel()
     return torch.from_numpy(first[order]), torch.from_numpy(second[order]), same_class[order] > 0
 
 
 def _parse(text: str) -> Iterator[tuple[str, str, bool]]:
     """Yield for each pair its two images and whether they are of one class."""
-    # A text without lines gets one without fields, which the first check refuses.
+    # An empty text gets an empty first line, which the check of the number of pairs refuses.
     head, *lines = [line.split() for line in text.splitlines() if line.strip()] or [[]]
     if all(map(str.isdecimal, head)):  # LFW: numbers of folds and pairs per fold and kind
         if 2 * math.prod(map(int, head)) != len(lines):
@@ -85,7 +85,7 @@ def _parse(text: str) -> Iterator[tuple[str, str, bool]]:
     else:
         # CALFW and CPLFW have two lines IMAGE FLAG for each pair, other lists IMAGE IMAGE FLAG.
         fields, step = text.split(), 4 if len(head) == 2 else 3
-        # A pair has ``step`` fields: first its first image, last its second image and its flag.
+        # Of the ``step`` fields of a pair, the first is an image, the last two are image and flag.
         columns = (fields[start::step] for start in (0, step - 2, step - 1))
         for a, b, flag in zip(*columns, strict=True):
             yield a, b, int(flag) > 0

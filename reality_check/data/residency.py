@@ -36,7 +36,7 @@ class DeviceArray:
             self.tensor = as_tensor(array)
 
 
-#: From the id of an array in memory and a device to the array on it, while the former exists.
+#: Arrays on a device, by the id of the array in memory, as long as that exists, and the device.
 _resident: dict[tuple[int, torch.device], DeviceArray] = {}
 #: The keys of arrays that left the device when its memory ran out.
 _evicted: set[tuple[int, torch.device]] = set()

@@ -283,7 +283,7 @@ def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
     """Decide whether pairs are of one class, by a threshold that is fitted to other pairs."""
     first, second, same = pairs
-    # By the distance of unit vectors, or of raw ones as in Realigned Softmax Warping.
+    # Distances are those of unit vectors, or of raw ones as in Realigned Softmax Warping.
     convention: Convention = "insightface" if sample.normalize else "paper004"
     x = sample.embeddings
     return pair_verification(x[first], x[second], same, convention=convention)

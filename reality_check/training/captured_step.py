@@ -107,7 +107,8 @@ class CapturedStep:
             value = self._run_on_stream(images, labels)
         # A graph would use the tensors before the replacement.
         replaced = [name for name, tensor in self._tensors() if tensors.get(name) is not tensor]
-        # The state has what the step has changed, by module; a part itself is ``"NAME."``.
+        # The state has the attributes that the step has changed, by their module. The key of a part
+        # itself is its name with a dot.
         changed = [
             f"{part.rstrip('.')}.{name}"
             for part, names in attributes.state_dict().items()

@@ -59,7 +59,7 @@ class FoldTask:
         on another device, after a class was renamed, and when an option was added that the task
         does not use.
         """
-        # With the default GPU settings, which other devices do not have.
+        # The GPU settings are left out, because another device may have none.
         training = self.training.model_copy(update={"gpu": GpuSettings()})
         plain = _without_defaults(dataclasses.replace(self, training=training))
         text = json.dumps(plain, sort_keys=True, default=repr)

@@ -205,7 +205,10 @@ class FoldProgress:
         self.history = list(state["history"])
 
     def return_to(self, state: Mapping[str, Any]) -> None:
-        """Restore an earlier state, but keep all evaluations and what was spent and cut short."""
+        """Restore an earlier state, but keep the evaluations and the phases cut short so far.
+
+        The number of all epochs trained and their time are kept too.
+        """
         spent, seconds = self.position.spent, self.position.seconds
         history, cut_short = self.history, self.cut_short
         self.load_state_dict(state)

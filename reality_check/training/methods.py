@@ -81,7 +81,7 @@ def search_space(
     Args:
         model: the model that the method trains, whose embedder may be searched too.
     """
-    # The dotted names begin with nothing ("") before the names of the options.
+    # The dotted names have no prefix ("").
     searched = dict(find_searched(_searchable_options(method, protocol, model), ""))
     return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
@@ -158,7 +158,7 @@ def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
 ) -> FilledMethod:
     """Return a method with sampled values of its :func:`search_space` filled in."""
-    # The names in ``params`` begin with nothing ("") before the names of the options.
+    # The names in ``params`` have no prefix ("").
     values = fill_in(_searchable_options(method, protocol, model), "", params)
     second = values["phase2"]
     # By default, all learning rates have one factor.

@@ -289,7 +289,7 @@ class Trainer:
 
     def _restore(self, state: State) -> None:
         """Restore what :meth:`_state` returned; the progress must have been restored before."""
-        # Sets values of the loss and learning rates that are not all in the state.
+        # This sets values of the loss and learning rates, which are not all in the state.
         if self.progress.position.phase == 2:
             self.module.enter_second_phase(self.task.settings.second_phase)
         self.module.load_state_dict(state)

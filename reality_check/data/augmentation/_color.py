@@ -37,7 +37,7 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
     blends = np.flatnonzero(active[:HUE])
     order = blends[np.argsort(keys[:, blends], axis=1)]
     hue_ranks = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)  # how many blends precede the hue
-    # Of each image, one blend is done at each position, and the hue is turned before one of them.
+    # At each position, every image is blended once; its hue is turned at the position of its rank.
     for position in range(len(blends) + 1):
         if active[HUE]:
             images = _turn_hue_of(images, np.flatnonzero(hue_ranks == position), factors[:, HUE])

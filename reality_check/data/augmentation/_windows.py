@@ -92,7 +92,7 @@ def resized_crops(
         numbers: (B, CROP_NUMBERS), random numbers in [0, 1).
     """
     height, width = scaled[:, :1], scaled[:, 1:]
-    # All tries are computed at once, one a column.
+    # Each column is a try; all are computed, and the first that fits is taken.
     position, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
     target = height * width * (area[0] + (area[1] - area[0]) * areas)
     low, high = np.log(ratio)

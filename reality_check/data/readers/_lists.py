@@ -60,7 +60,7 @@ def read_lines(
                 text = line.strip()
                 if number <= skip or not text:
                     continue
-                # From the end, the blanks that are left over are in the first field.
+                # Splitting from the end leaves all further blanks in the first field.
                 split = text.rsplit if spaced == 0 else text.split
                 parts = [part.strip() for part in split(maxsplit=separators)]
                 if len(parts) != len(fields):
