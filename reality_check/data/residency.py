@@ -32,7 +32,7 @@ class DeviceArray:
     def take_off(self) -> None:
         """Leave the device; later batches are taken from the array in main memory."""
         array = self._array()
-        if array is not None:
+        if array is not None:  # otherwise nobody needs a batch any more
             self.tensor = as_tensor(array)
 
 

@@ -106,8 +106,8 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     if state is None:
         raise FileNotFoundError(path)
     # The state of a multilayer perceptron contains its searched values; a linear layer has none.
-    states = [value for key, value in state.items() if key.endswith("_extra_state")]
-    options = MLPEmbedder.read_options(states[0]) if states else {}
+    extra_states = [value for key, value in state.items() if key.endswith("_extra_state")]
+    options = MLPEmbedder.read_options(extra_states[0]) if extra_states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
     network = build_network(model, shape, embedding_size, seed=0, pretrained=False)
     network.load_state_dict(state)

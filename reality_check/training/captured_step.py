@@ -233,7 +233,7 @@ class _Watch(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is torch.ops.aten.copy_.default:  # copy_(target, source)
             self._check_copy(args[1], args[0].device)
-        elif func is torch.ops.aten._to_copy.default:
+        elif func is torch.ops.aten._to_copy.default:  # called by Tensor.to
             self._check_copy(args[0], kwargs.get("device"))
         if any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
             self.reasons.append(f"the step draws from a generator of its own ({func})")

@@ -202,7 +202,7 @@ def _searchable_options(method: Method, protocol: Protocol, model: Model | None)
     for part in ("trunk", "embedder", "loss"):
         method_rate = getattr(method.learning_rates, part)
         rates[part] = getattr(optimizers, part).lr if method_rate is None else method_rate
-        if method_rate is None and not isinstance(rates[part], float):
+        if method_rate is None and not isinstance(rates[part], float):  # but a range or choices
             searched_by_all.add(part)
     # A learning rate without an effect is not searched, even if all methods search theirs.
     if "loss" in searched_by_all and not has_parameters(method, protocol):

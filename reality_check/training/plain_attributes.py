@@ -90,6 +90,7 @@ def _modules_of(owner: Any) -> list[tuple[str, Any]]:
 def _plain_attributes(part: Any) -> dict[str, Any]:
     """Return the plain attributes of an object by name, as :func:`_packed` returns them."""
     values = {k: v for k, v in getattr(part, "__dict__", {}).items() if k not in _MODULE_ATTRIBUTES}
+    # Buffers that the state_dict of a module leaves out.
     for name in getattr(part, "_non_persistent_buffers_set", ()):
         values[name] = getattr(part, name)
     packed = {}

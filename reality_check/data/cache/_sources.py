@@ -125,7 +125,7 @@ def images_below(root: Path) -> list[str]:
     Raises:
         UsageError: if a folder or the ``.zip`` file cannot be read.
     """
-    names = list(_walk(root) if root.is_dir() else _members(root))
+    names = list(_walk(root) if root.is_dir() else _members(root))  # members by name
     outputs = [
         name.removesuffix(_OUTPUT_MARKER) for name in names if name.endswith(f"/{_OUTPUT_MARKER}")
     ]
