@@ -47,7 +47,7 @@ def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[in
         if trial.state != "complete" or trial.superseded:
             continue
         if index is not None and index < num_trials:
-            complete.setdefault(index, trial)
+            complete.setdefault(index, trial)  # the earliest counts
     return dict(sorted(complete.items()))
 
 

@@ -107,7 +107,7 @@ def check_same_experiment(
     requested, _ = without_growth(recorded, requested)
     differing = differing_keys(recorded, requested)
     keys = [key for key in differing if key not in ignored and not is_result_neutral(key)]
-    keys.sort(key=lambda key: key.startswith("code."))
+    keys.sort(key=lambda key: key.startswith("code."))  # changed code comes last
     if keys:
         shown = describe_differences(keys, recorded, requested)
         raise UsageError(f"{out_dir} holds another experiment: {shown}. {_REMEDY}")

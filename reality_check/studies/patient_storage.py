@@ -39,6 +39,7 @@ class _RepeatedDatabase:
         self._retries = retries
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        # Python calls this for every method of the database that is not defined below.
         return functools.partial(self._repeated, name)
 
     def _repeated(self, name: str, *args: Any, **kwargs: Any) -> Any:

@@ -40,7 +40,7 @@ class RecordedExperiment:
         experiment: the experiment.
         out_dir: its output folder.
         wait_for_storage: whether to wait for a database server that does not answer.
-        only_reads: whether a file of records that does not exist is left so.
+        only_reads: whether the records are only read, so that a missing file is not created.
 
     Attributes:
         plan: the studies of the experiment, in the order in which they are worked on.

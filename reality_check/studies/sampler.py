@@ -27,7 +27,7 @@ from reality_check.utils.seeds import derive
 def sampler_arguments(
     kind: str, startup_trials: int, sampler_options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return all arguments that affect what is drawn, with defaults, since these may change.
+    """Return all arguments that affect what is drawn, since Optuna's defaults may change.
 
     Args:
         kind: the sampler, by its short name or import path.
@@ -39,8 +39,8 @@ def sampler_arguments(
         "gp": {"deterministic_objective": False},
         "cmaes": {"warn_independent_sampling": False},
     }
-    first = {"n_startup_trials": startup_trials} if kind in defaults else {}
-    return {**first, **defaults.get(kind, {}), **(sampler_options or {})}
+    startup = {"n_startup_trials": startup_trials} if kind in defaults else {}
+    return {**startup, **defaults.get(kind, {}), **(sampler_options or {})}
 
 
 def build_sampler(
@@ -52,7 +52,7 @@ def build_sampler(
         UsageError: the sampler does not exist, is not a sampler, or refuses the arguments.
     """
     label = f"sampler {kind}"
-    extra: dict[str, Any] = {"seed": seed}
+    extra: dict[str, Any] = {"seed": seed}  # passed to classes that take it
     if kind in SAMPLERS:
         cls = getattr(optuna.samplers, SAMPLERS[kind])
     else:

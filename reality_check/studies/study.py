@@ -298,7 +298,7 @@ class Study:
             raise DuplicateTrial
         self._lost_race = 0
         made_of = self._state.made_of or ()
-        if index < len(made_of):
+        if index < len(made_of):  # trials of a search after the first depend on nothing outside
             set_attributes(trial, made_of=made_of[index])
         given, params = self._state.given, None
         if given is None:
@@ -324,6 +324,7 @@ def _sampler(
     if not isinstance(drawn, Drawn):
         drawn = Drawn("random", {}, 1, seed)  # Optuna wants a sampler, but nothing uses its draws
     kind, options = drawn.sampler, drawn.sampler_arguments
+    # At least one random trial for each parameter, if there are as many trials.
     startup_trials = min(state.num_trials, max(drawn.startup_trials, len(space)))
     recorded = sampler_arguments(kind, startup_trials, options)
     return (
@@ -352,7 +353,10 @@ def _known_params(
 
 
 def _lease(storage: BaseStorage, trial: optuna.Trial) -> Lease:
-    """Return the lease of a trial, which never ends if the storage has no heartbeats."""
+    """Return the lease of a trial, which never ends if the storage has no heartbeats.
+
+    A lease is shorter than the grace period after which others take the trial.
+    """
     grace = getattr(storage, "grace_period", None)
 
     def is_running() -> bool:
