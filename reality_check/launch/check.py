@@ -78,6 +78,7 @@ def check(
     dataset = load_dataset(experiment.dataset, verify=verify)
     losses = _check_parts(experiment.trained(), dataset)
     experiment = with_trials(experiment)
+    # The fingerprints of what is trained here and, from the packs, of packed methods.
     code = check_packed(experiment, fingerprints(experiment.trained(), dataset), steps, packs)
     return Checked(experiment, dataset, losses, packs, code, trained_here)
 
@@ -96,6 +97,7 @@ def _check_parts(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
             for method in experiment.methods
         ),
     ]
+    # ``every`` makes all checks, and reports the mistakes of all of them together.
     return [checked for checked in every(checks) if checked is not None]
 
 
@@ -116,10 +118,11 @@ def classes_of(method: Method) -> dict[str, str]:
 def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     """Return the fingerprints of the images, the pretrained weights, and the user's classes."""
     prints, reader = {"dataset": dataset.fingerprint()}, experiment.dataset
-    if isinstance(reader, FunctionData) and "." not in reader.function:
+    if isinstance(reader, FunctionData) and "." not in reader.function:  # no import path
         plugin = find_plugin("dataset", reader.function)
         if plugin is not None:
             prints["data set from"] = plugin.title
+    # An ordered set over all networks, with None for random weights.
     weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
     if any(weights):
         prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
@@ -146,7 +149,9 @@ def all_classes(experiment: Experiment) -> dict[str, str]:
     protocol = experiment.protocol
     named.update(dict.fromkeys(metrics_of_user(protocol), "metric"))
     sampler = protocol.search.sampler
-    return named | ({sampler: "sampler"} if "." in sampler else {})
+    if "." in sampler:  # not one of Optuna's
+        named[sampler] = "sampler"
+    return named
 
 
 def metrics_of_user(protocol: Protocol) -> list[str]:

@@ -110,6 +110,7 @@ def environment(devices: Sequence[str]) -> dict[str, str]:
         return {}
     visible = _visible_gpus()
     numbers = [_gpu_number(device) for device in devices if device != "cpu"]
+    # They count the GPUs that this process sees; the variable needs their names on the machine.
     return {_VISIBLE_VARIABLE: ",".join(str(n) if visible is None else visible[n] for n in numbers)}
 
 

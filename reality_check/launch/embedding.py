@@ -119,7 +119,8 @@ def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
         else {}
     )
     options = validate(Augment, crops, "embed")
-    network = build_network(settings.model, input_shape(data, options), 1, seed=0)
+    embedding_size = 1  # the embedder is not used
+    network = build_network(settings.model, input_shape(data, options), embedding_size, seed=0)
     pipeline = build_pipeline(data, settings.model, options, settings.device, settings.batch_size)
     return network.to(settings.device).eval(), pipeline
 
@@ -209,7 +210,11 @@ def _recipe(data: SampleSet, settings: Embedding, network: Network) -> dict[str,
 
 
 def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
-    """Return the shape of the features that an earlier call wrote with the same recipe."""
+    """Return the shape (N, F) of the features that an earlier call wrote with the same recipe.
+
+    Raises:
+        UsageError: the folder has other content.
+    """
     try:
         earlier = json.loads(str(np.load(out / "made_of.npy")))
         samples, width = np.load(out / "x.npy", "r").shape

@@ -117,7 +117,8 @@ class SerialExecutor:
         results = []
         for job in jobs:
             renew_lease()
-            # The other processes are still in a job that failed in this one.
+            # The other processes wait forever in an earlier job, which failed in this process only;
+            # the supervisor starts all of them again.
             if self._others_are_training:
                 os._exit(LOST)
             self._strategy.broadcast(job)
@@ -154,7 +155,7 @@ class SerialExecutor:
         """End :meth:`follow` in the other processes, if they are waiting for jobs."""
         if self._others_are_training:
             return
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # they have ended already
             self._strategy.broadcast(None)
 
 
@@ -198,7 +199,10 @@ class ProcessExecutor:
             os._exit(LOST)
 
     def _start(self) -> ProcessPoolExecutor:
-        """Create the pool of processes, and start the thread that receives their messages."""
+        """Create the pool of processes, and start the thread that receives their messages.
+
+        :func:`_initialize_process` says what the processes are given.
+        """
         context = multiprocessing.get_context("spawn")
         messages, self._writer = context.Pipe(duplex=False)
         self._lease_end: Any = context.RawValue("d", 0.0)  # a number in shared memory
@@ -306,7 +310,17 @@ def _initialize_process(
     parent: int,
     signals: tuple[int, ...],
 ) -> None:
-    """Prepare a process of the pool: its signals, threads and GPU, and the arguments of jobs."""
+    """Prepare a process of the pool: its signals, threads and GPU, and the arguments of jobs.
+
+    Args:
+        load: reads the data set.
+        device: the device to train on.
+        num_sharing_gpu: the number of processes that share the GPU's memory.
+        send: sends a message about the progress to the parent.
+        lease_end: the time at which the lease of the trial ends, in memory shared with the parent.
+        parent: the process id of the parent.
+        signals: the signals that ask to stop, which are blocked when the process starts.
+    """
     die_with_parent(parent)
     stopping.listen(*signals)
     if signals:

@@ -69,7 +69,7 @@ def open_folder(
     changed_names = [
         name for name, known in experiment.code.items() if code.get(name, known) != known
     ]
-    if changed_names:  # the experiment is that of an earlier run
+    if changed_names:  # only an experiment that a run has written has fingerprints of its own
         log(f"Different from the run that wrote this experiment.yaml: {', '.join(changed_names)}.")
     locked, restarted = _resolve_for_folder(experiment, code, out_dir)
     _check_storage(locked, out_dir)
@@ -217,7 +217,7 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
     measured = {experiment.protocol.selects_by}
     for study in _existing(experiment, out_dir).states().ready():
         for trial in study.complete.values():
-            measured.update(*(trial.scores or {}).values())
+            measured.update(*(trial.scores or {}).values())  # the metrics of every category
     return [name for name in changed if name not in measured]
 
 
@@ -242,6 +242,7 @@ def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]
     first = running = _running_trials(recorded)
     while running:
         for key, trial in running.items():
+            # A worker is running if its trial has changed, or if this machine sees its process.
             if trial != first.get(key) or (trial.worker and shares_process_ids(trial.worker)):
                 raise UsageError(_worker_message(trial.worker))
         if running is first:

@@ -73,6 +73,7 @@ class TrialRunner:
     def resources(self, stage: Stage) -> dict[str, Any]:
         """Return the device of a trial and its number of processes (or GPUs), as its attributes."""
         device = self.prepared.device
+        # Folds on a GPU share it, and these stages have no folds that are trained at once.
         is_single = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
         processes = max(count, 1 if is_single else self._folds_at_once)
@@ -179,12 +180,13 @@ class TrialRunner:
     def _train_fixed_epochs(self, trial: _Trial) -> FoldResult:
         """Train for a fixed number of epochs, without validation."""
         params = dict(trial.params)
-        epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
+        epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)  # of the two phases
         filled = trial.method.filled(params)
         if self.prepared.protocol.selects_on == "last":
-            has_two = filled.second_phase is not None
-            epochs = trial.method.training.phase_epochs(has_two)
-        return self._train_alone(trial, self._task(trial, filled, 0, epochs), None)
+            has_two_phases = filled.second_phase is not None
+            epochs = trial.method.training.phase_epochs(has_two_phases)
+        task = self._task(trial, filled, 0, epochs)
+        return self._train_alone(trial, task, selection_classes=None)
 
     def _train_selecting_on_test(self, trial: _Trial) -> FoldResult:
         """Train, and keep the epoch with the best score on the test classes.
@@ -218,7 +220,10 @@ class TrialRunner:
     def _train_alone(
         self, trial: _Trial, task: FoldTask, selection_classes: tuple[int, ...] | None
     ) -> FoldResult:
-        """Train one network on all trainval classes."""
+        """Train one network on all trainval classes, as the fold 0 of its trial.
+
+        ``selection_classes`` are those on which epochs are compared; ``None`` for fixed epochs.
+        """
         train, folder = self.prepared.splits.trainval, self._fold_folder(trial, 0)
         (result,) = self._run(trial, [FoldJob(task, 0, train, selection_classes, folder)])
         return result

@@ -58,7 +58,8 @@ def work(
     """
     torch.set_num_threads(1)
     keep_freed_memory()
-    # If folds are trained in other processes, this process uploads samples too when it scores.
+    # If folds are trained in other processes, this process uploads samples too when it scores, so
+    # it is one more that shares the GPU's memory.
     processes = folds_at_once + int(folds_at_once > 1)
     share_gpu(processes * int(os.environ.get(WORKERS_ON_GPU, "1")))
     worker = this_process()
