@@ -131,6 +131,7 @@ def registered_names(kind: str) -> dict[str, str]:
 def _find_registered(name: str, kind: str) -> Any:
     """Return the class of a plain name, from one of the libraries or a plugin."""
     names = registered_names(kind)
+    # The library that has the name, if any, and its import path there.
     owners = [(names[name], f"{names[name]}.{name}")] if name in names else []
     plugin = find_plugin(kind, name, owners)
     if plugin is not None:
@@ -216,7 +217,7 @@ def required_arguments(cls: Any) -> list[str]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # such as a class written in C
         return []
-    settable = parameters[1:] if inspect.isclass(cls) else parameters
+    settable = parameters[1:] if inspect.isclass(cls) else parameters  # without self
     return [p.name for p in settable if p.kind in _BY_NAME and p.default is p.empty]
 
 
@@ -263,7 +264,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
             continue
         if base.__module__ == "torch.nn.modules.module":  # Module refuses its **kwargs
             return names, False
-        parameters = list(inspect.signature(init).parameters.values())[1:]
+        parameters = list(inspect.signature(init).parameters.values())[1:]  # without self
         names += [p.name for p in parameters if p.kind in _BY_NAME and p.name not in names]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, False

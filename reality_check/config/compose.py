@@ -91,15 +91,16 @@ def compose(
             )
         if keys == ["variant"]:
             layers.check_variant(data, value, where)
-        if len(keys) == 1:
+        if len(keys) == 1:  # set before names are expanded, since the value may be one
             data[keys[0]] = value
     data = layers.choose_variant(data, where)
-    changes = data.pop(layers.CHANGES, [])
+    changes = data.pop(layers.CHANGES, [])  # of single methods
     _check_keys(data, where)
     expanders: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
     expanders["methods"] = partial(expand_methods, data["methods"], beside)
+    # The expanded value of each key; mistakes in several of them are reported together.
     data |= zip(expanders, every(expanders.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
     # Overrides of the search are merged together, since its kind decides which keys are kept.
@@ -108,6 +109,7 @@ def compose(
         if keys == ["protocol", "search"]:
             changed_search.clear()
         if len(keys) > 1:
+            # A key of the search, and not the search as a whole.
             is_in_search = keys[:2] == ["protocol", "search"] != keys
             set_value(changed_search if is_in_search else data, keys, value)
     data = layers.merge(data, changed_search)

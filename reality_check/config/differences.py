@@ -22,7 +22,7 @@ def differing_keys(first: Any, second: Any, path: str = "") -> Iterator[str]:
     elif _is_list_of_mappings(first) and _is_list_of_mappings(second) and len(first) == len(second):
         for index, (left, right) in enumerate(zip(first, second, strict=True)):
             yield from differing_keys(left, right, f"{path}.{left.get('name', index)}")
-    elif first != second or isinstance(first, bool) != isinstance(second, bool):
+    elif first != second or isinstance(first, bool) != isinstance(second, bool):  # 1 == True
         yield path
 
 
@@ -59,7 +59,7 @@ def conflicting_keys(
 def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
     """Return the value at a key as named by :func:`differing_keys`, or ``absent``."""
     for part in dotted.split("."):
-        if isinstance(data, list):
+        if isinstance(data, list):  # its entries are addressed by their names, or else by index
             data = {
                 str(entry.get("name", index) if isinstance(entry, Mapping) else index): entry
                 for index, entry in enumerate(data)

@@ -59,6 +59,7 @@ class Plugin:
     @property
     def import_path(self) -> str:
         """The import path that names the object without the entry point."""
+        # ``module:object [extras]``
         return self.entry.value.partition("[")[0].strip().replace(":", ".")
 
     def load(self) -> Any:

@@ -157,6 +157,7 @@ class Experiment(Strict):
                     )
 
     def _check_published(self, names: list[str]) -> None:
+        """Check that published results are of methods, whose ``names`` are in lower case."""
         for name in self.published_results.methods() if self.published_results else ():
             if name.lower() not in names:
                 raise ValueError(

@@ -73,6 +73,7 @@ def copy_sources(modules: set[str], out_dir: Path) -> None:
     for module in sorted(modules):
         for name, file in own_files(module).items():
             parts = name.split(".")
+            # A package is a folder with __init__.py, any other module a file.
             parts = [*parts, "__init__.py"] if file.stem == "__init__" else [*parts[:-1], file.name]
             copy, content = Path(out_dir, SOURCES, *parts), file.read_bytes()
             if not copy.exists() or copy.read_bytes() != content:
@@ -111,11 +112,12 @@ def own_files(module: str) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         *packages, last = name.split(".")
-        if name in files or not last or _own_root(packages[0] if packages else last) != root:
+        if name in files or not last or _own_root(name.partition(".")[0]) != root:
             continue
         spec = PathFinder.find_spec(last, [str(root.joinpath(*packages))])
         if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
             files[name] = Path(spec.origin)
+            # Importing a module also imports its package.
             waiting += [".".join(packages), *_imports(name, files[name])]
     return files
 
@@ -148,6 +150,7 @@ def _imports(module: str, file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            # One dot stands for the package, each further one for the package around it.
             relative = package.rsplit(".", node.level - 1)[0] if node.level else ""
             source = ".".join(filter(None, (relative, node.module)))
             yield from (source, *(f"{source}.{alias.name}" for alias in node.names))

@@ -86,6 +86,7 @@ def _as_meant(value: Any, field: FieldInfo | None) -> Any:
     """Return a value, as text if it is an unquoted word, or a bool whose key takes a number."""
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
+    # The types that a key with a bool accepts; for other values, [bool] converts nothing.
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
     # 1 stands for a Literal of numbers, such as Literal[1, 2].
     is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))
@@ -204,7 +205,7 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
     kind, allowed = (
         (Choices, ["choices"]) if "choices" in value else (Range, ["low", "high", "log", "int"])
     )
-    for key in sorted(map(str, {*value} - {*allowed})):
+    for key in sorted(map(str, {*value} - {*allowed})):  # the first, if any
         raise ValueError(
             f"unknown key {key!r} in a search range; write {{low: 0, high: 1}}, also with "
             "log: true or int: true, or {choices: [a, b]}"
@@ -240,7 +241,7 @@ def _check_choices(entries: Any) -> None:
     for entry in entries:
         if isinstance(entry, list | Mapping):
             raise ValueError(f"choices must be plain values, got {entry!r}")
-        if entry in seen:
+        if entry in seen:  # as 1 and 1.0 or true are
             equal = f"{seen[entry]!r} and {entry!r}"
             raise ValueError(f"choices lists {equal}, which are equal; remove one")
         seen[entry] = entry
@@ -269,11 +270,13 @@ def parse_tunable(value: Any) -> float | Searched | None:
 
 
 def ends_of(value: Any) -> list[Any]:
-    """Return all choices, both ends of a range, or the number itself."""
+    """Return all choices, both ends of a range, or the number itself; empty for other values."""
     if isinstance(value, Range):
         ends = [value.low, value.high]
         return list(map(int, ends)) if value.integer else ends
-    return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
+    if isinstance(value, Choices):
+        return value.choices
+    return [value] if is_number(value) else []
 
 
 def dump_value(value: Any) -> Any:
@@ -284,7 +287,9 @@ def dump_value(value: Any) -> Any:
 def _dumped(value: Searched) -> dict[str, Any]:
     """Return a range or choices as plain data; the ends of a range of integers as ints."""
     plain = value.model_dump(by_alias=True, exclude_defaults=True)
-    return plain | (dict(zip(_KEYS, ends_of(value), strict=False)) if "low" in plain else {})
+    if isinstance(value, Range):
+        plain["low"], plain["high"] = ends_of(value)
+    return plain
 
 
 def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:
