@@ -201,10 +201,11 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
             ValueError: A name is unknown or a value is not allowed; then nothing is changed.
         """
         set_phase_of_loss: Any = getattr(self.loss, "set_phase", None)
+        # Without such a method, an unknown name is left to this class, which refuses it.
         own_values = {
             k: v for k, v in values.items() if set_phase_of_loss is None or k in self.phase_checks
         }
-        self._checked_phase(own_values)
+        self._checked_phase(own_values)  # raises before anything is changed
         if len(own_values) < len(values):
             set_phase_of_loss(**{k: v for k, v in values.items() if k not in own_values})
         super().set_phase(**own_values)
@@ -257,9 +258,12 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         """Return the sub-losses by name, each of shape (N,)."""
         y, proxies = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), proxies, y)
+        # ``sums.own`` has the logit of each sample's class, and ``sums.others`` the logarithm of
+        # the sum of the exponentials of the other logits.
         own_logits = sums.own - self.margin / self.temperature
         return {
             "contrastive_loss": softplus(sums.others - own_logits),
+            # The squared distance of unit vectors is 2 - 2 cos.
             "center_loss": 2 * self.center_weight * (1 - self.temperature * sums.own),
         }
 
@@ -346,7 +350,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         distances = pairwise_distances(points, points.clone())  # torch.compile wants two tensors
         attraction = -distances.clamp(min=self.delta).pow(-self.alpha)
         near = distances.clamp(max=self.delta)
-        floored = near.clamp(min=self.delta / 10)
+        floored = near.clamp(min=self.delta / 10)  # closer points are on the tangent at this one
         slope = -self.alpha * floored.pow(-self.alpha - 1)
         repulsion = floored.pow(-self.alpha) + slope * (near - floored)
         energies = torch.where(labels[:, None] == labels, attraction, repulsion)

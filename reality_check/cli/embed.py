@@ -126,7 +126,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expand_dataset(data: str) -> dict[str, Any]:
-    """Return the settings of a data set; a plain folder of images gets a ``size``."""
+    """Return the settings of a data set; a plain folder of images gets a ``size``.
+
+    The default of such a folder is too small for the usual crops.
+    """
     from reality_check.config.named import dataset_of_path, expand
 
     dataset: dict[str, Any] = expand(data, "dataset", "datasets", None)
@@ -160,7 +163,7 @@ def _crop_size(model: Model, data: Any) -> int | None:
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
-        shape = data.image_shape
+        shape = data.image_shape  # None if images have several sizes
         return None if shape is not None and shape[0] == shape[1] else _DEFAULT_CROP
     return published_crop_size(model) or _DEFAULT_CROP
 

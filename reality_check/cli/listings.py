@@ -137,7 +137,7 @@ def _describe_trainings(experiment: Experiment) -> str:
     trials = search.trials_text
     if search.repeats > 1:
         trials = f"{search.repeats} searches of {trials}"
-    final = f", {runs} networks on all classes (complete)" * (Stage.FINAL in protocol.stages)
+    final = f", {runs} networks on all classes (complete)" if Stage.FINAL in protocol.stages else ""
     return f"{trials} and {runs} reproductions on {folds} folds{final}"
 
 

@@ -104,7 +104,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         stage = stage_name(failure["stage"], failure["search"])
         lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
     if state["hours"]:
-        used = [
+        used = [  # with two decimals below 10 hours, else none
             f"{hours:.{2 if hours < 10 else 0}f} {_HOUR_UNITS.get(kind, f'hours on {kind}')}"
             for kind, hours in state["hours"].items()
         ]

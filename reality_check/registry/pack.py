@@ -144,6 +144,7 @@ def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment
     changed = [
         key
         for key, value in recorded.items()
+        # A key that this version does not have is looked up as it was recorded.
         if value_at(plain, key, value_at(about["experiment"], key)) != value
     ]
     actual_hash = _hash(recorded)
