@@ -102,8 +102,9 @@ def _check_parts(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
 
 
 def _check_method_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:
-    classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
-    checked = check_loss(experiment, method, classes)
+    """Check a method's loss for the number of trainval classes; raise if it has a problem."""
+    num_classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
+    checked = check_loss(experiment, method, num_classes)
     if checked.problem is not None:
         raise UsageError(f"method {method.name!r} ({method.loss}): {checked.problem}.")
     return checked

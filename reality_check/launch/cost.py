@@ -139,13 +139,13 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
-    has_two_phases, step = experiment.two_phases(method), training.evaluate_every
+    num_phases, step = 1 + experiment.two_phases(method), training.evaluate_every
     # The first evaluation, those within the patience, and the one that exceeds it.
     phase_epochs = step * (1 + training.patience // step + 1)
     # Evaluations before the last change of a schedule do not count.
     lengths = [schedule.length for schedule in method.schedules.values()]
     scheduled_epochs = max(lengths, default=0) // step * step
-    return min(training.max_epochs, int(scheduled_epochs) + (1 + has_two_phases) * phase_epochs)
+    return min(training.max_epochs, int(scheduled_epochs) + num_phases * phase_epochs)
 
 
 # -- measuring ------------------------------------------------------------------------------------

@@ -125,6 +125,7 @@ def name_of(device: torch.device, count: int = 1) -> str:
         return str(device)
     first = device.index or 0
     numbers = [str(n) for n in range(first, first + count)]
+    # Their names on the machine, if this process does not see all GPUs.
     visible = (_visible_gpus() or [])[first : first + count]
     return f"cuda:{','.join(visible or numbers)}"
 

@@ -95,6 +95,7 @@ def embed_to_folder(
         )
     network, pipeline = _build(data, settings)
     trunk = settings.model.trunk
+    # A trunk of the user may load weights itself.
     if settings.model.weights == "none" and (trunk in TRUNKS or ":" in trunk):
         log(f"The weights of {trunk} are random (weights: none)")
     recipe = _recipe(data, settings, network)
@@ -151,7 +152,7 @@ def _embed_all(
         for batch in pipeline.evaluation_batches(np.arange(done, len(data))):
             features = network.features(batch).float()
             _check_finite(features, done, settings)
-            if vectors is None:
+            if vectors is None:  # only now the width of the features is known
                 shape = (len(data), features.shape[1])
                 vectors = np.lib.format.open_memmap(file, "w+", np.dtype(settings.dtype), shape)
             vectors[done : done + len(features)] = features.cpu().numpy()

@@ -145,6 +145,7 @@ class SerialExecutor:
     def follow(self) -> None:
         """Take part in the jobs of the main process until it calls :meth:`close`."""
         while True:
+            # What the main process broadcasts: a job, or None at the end.
             job: FoldJob | None = self._strategy.broadcast(None)
             if job is None:
                 return
@@ -188,7 +189,7 @@ class ProcessExecutor:
         """
         self._on_progress = on_progress
         pool = self._pool = self._pool or self._start()
-        self._lease_end.value = renew_lease()
+        self._lease_end.value = renew_lease()  # the processes wait while it is over
         try:
             # A signal that asks to stop must not meet a process that is not yet listening.
             with _block_signals(stopping.listening()):
@@ -241,6 +242,7 @@ class ProcessExecutor:
         pending, has_asked = set(futures), False
         while pending:
             done, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
+            # Failed, neither done nor stopped on request.
             if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
                 return
             if any(process.exitcode is not None for process in self._processes()):
@@ -267,7 +269,7 @@ class ProcessExecutor:
     def _collect(self, futures: Sequence[Future[FoldResult]]) -> list[FoldResult]:
         """Return the results, or raise an exception of a fold run after ending all processes."""
         errors = [future.exception() for future in futures if future.done()]
-        for error in errors:
+        for error in errors:  # a killed process comes first, since run() ends this one then
             if isinstance(error, BrokenProcessPool):
                 raise error
         for error in errors:

@@ -98,7 +98,7 @@ def open_folder(
 def _record_facts(recorded: RecordedExperiment, checked: Checked) -> None:
     """Store what a report needs to know and cannot read without the data set."""
     prepared = PreparedExperiment(recorded.experiment, checked.dataset)
-    device = None if checked.trained_here else recorded.experiment.device
+    device = None if checked.trained_here else recorded.experiment.device  # None: of this machine
     if device == "auto":  # cluster jobs
         device = "cpu" if recorded.experiment.slurm.gpus == 0 else "cuda"
     recorded.set_attribute("data", prepared.describe_data(device))
@@ -114,7 +114,7 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
         recorded = _existing(experiment, out_dir)
         complete_counts: dict[str, dict[str, int]] = {}
         for study in recorded.states().ready():
-            if changes.keys() & DRAWING:
+            if changes.keys() & DRAWING:  # searches draw more trials, so by the same Optuna
                 check_version(study)
             counts = complete_counts.setdefault(study.method, {})
             counts[study.stage] = counts.get(study.stage, 0) + len(study.complete)
@@ -195,13 +195,13 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     results of different code are never mixed. If the code of a trunk has changed, no method starts
     over.
     """
-    users = [method for method in experiment.methods if {*changed} & classes_of(method).keys()]
+    names = [method.name for method in experiment.methods if {*changed} & classes_of(method).keys()]
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
-    if not users or trunks & {*changed}:
+    if not names or trunks & {*changed}:
         return []
-    names, first = [method.name for method in users], experiment.protocol.stages[0]
+    first_stage = experiment.protocol.stages[0]
     studies = _existing(experiment, out_dir).states().ready()
-    if any(s.complete for s in studies if s.method in names and s.stage is first):
+    if any(s.complete for s in studies if s.method in names and s.stage is first_stage):
         return []
     return names
 

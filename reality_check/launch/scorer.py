@@ -113,7 +113,7 @@ class Scorer:
                     embed_images(network, images, device) for network in networks
                 ]
                 trainval_scores = score_embeddings(
-                    trainval_embeddings, names, trainval.labels, None
+                    trainval_embeddings, names, trainval.labels, queries=None
                 )
                 for category, metrics in trainval_scores.items():
                     scores[category].update(renamed(metrics, "trainval_", names))
@@ -129,9 +129,10 @@ class Scorer:
     def _distances_to_proxies(
         self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
     ) -> dict[str, float]:
-        """Return AvgDTP, the mean over networks, each on its own training classes.
+        """Return AvgDTP, the average distance of training images to the proxies of their classes.
 
-        The result is empty if the loss has no proxy per class.
+        It is the mean over networks, each on its own training classes. The result is empty if the
+        loss has no proxy per class.
         """
         splits, device, distances = self._prepared.splits, self._prepared.device, []
         for fold, network in enumerate(networks):

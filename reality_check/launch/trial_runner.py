@@ -122,7 +122,7 @@ class TrialRunner:
             attributes = {**result.attributes, **trial.about_gpu}
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
-            context.renew_lease()
+            context.renew_lease()  # raises if the files are another worker's now
             index, search = context.trial_index, study.search
             remove_checkpoints(trial_folder(self.out_dir, study.method, study.stage, index, search))
             return TrialResult(self._metric.diverged, {"diverged": str(error)})
@@ -274,6 +274,7 @@ class TrialRunner:
         """Train the jobs, and note in the trial which settings of the GPU were in use."""
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
         if self.prepared.device.type == "cuda":
+            # Settings that could not be used, with the reason; each once.
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
             settings = (trial.method.training.gpu.described(), *remarks)
             trial.about_gpu["gpu_settings"] = "; ".join(settings)

@@ -40,7 +40,7 @@ class WorkLoop:
             Stopped: this process was asked to stop.
         """
         while True:
-            check()
+            check()  # raises Stopped
             polled = time.monotonic()
             outcome = self._work_on_next_unit()
             if outcome == "done":

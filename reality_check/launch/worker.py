@@ -105,7 +105,7 @@ def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
         runner.follow()
         return
     with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
-        if is_sole_worker:
+        if is_sole_worker:  # the workers of running trials are gone
             recorded.release_all()
         if not recorded.is_complete():
             # Loaded before a trial is claimed: if this machine lacks one, no trial has failed.

@@ -126,6 +126,7 @@ class PatientStorage(_CachedStorage):
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except optuna.exceptions.UpdateFinishedTrialError:
+            # The first call may have succeeded, and only its answer was lost.
             trial = self.get_trial(trial_id)
             expected = None if values is None else list(values)
             if trial.state is state and trial.values == expected:
@@ -149,7 +150,7 @@ class PatientStorage(_CachedStorage):
         if self._outages != self._retries.outages:
             # No worker could record a heartbeat during the outage, so start watching again.
             self._outages, self._monitor = self._retries.outages, HeartbeatMonitor()
-        heartbeats = {
+        heartbeats = {  # the seconds that :meth:`record_heartbeat` wrote last
             trial._trial_id: trial.user_attrs["seconds"]
             for trial in running
             if "seconds" in trial.user_attrs

@@ -65,7 +65,7 @@ def stage_rows(states: States) -> list[Row]:
     rows = []
     for method in methods:
         for study in states.plan:
-            state = states.get(study.key)
+            state = states.get(study.key)  # None: it cannot start yet
             if study.key.method == method and (state is None or state.num_trials):
                 rows.append(_stage_row(study, state))
     return rows

@@ -112,6 +112,7 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
             "storage must be the URL of a database, such as postgresql+psycopg://user@host/name; "
             "leave it out for studies.db in the output folder."
         )
+    # A URL object is that of studies.db in the output folder.
     bare, password = (url, None) if isinstance(url, URL) else password_for(url)
     try:
         if kind_of(bare) == "journal":
