@@ -85,7 +85,7 @@ class RingLoss(BaseMetricLossFunction):
     ) -> dict[str, dict[str, object]]:
         """Return PML's loss dictionary, with one entry per sample."""
         lengths = embeddings.float().norm(dim=1)
-        with torch.no_grad():
+        with torch.no_grad():  # only the first batch sets the radius
             self.radius.copy_(torch.where(self.radius < 0, lengths.mean(), self.radius))
         losses = 0.5 * (lengths - self.radius).square()
         indices = torch.arange(len(losses), device=losses.device)
@@ -330,6 +330,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         proxy_labels = torch.arange(num_classes, device=labels.device).repeat_interleave(
             proxies_per_class
         )
+        # The samples, followed by the proxies of all classes.
         points = unit_vectors(torch.cat((embeddings, self.proxies.flatten(0, 1).to(embeddings))))
         energies = self._energies(points, torch.cat((labels, proxy_labels.to(labels))))
         return {

@@ -105,7 +105,7 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{experiment.name}: {len(experiment.methods)} methods on {experiment.dataset.name}, "
         f"model {experiment.model.name}, protocol {protocol.name}"
     )
-    epoch = "a pass over the data in"
+    epoch = "a pass over the data in"  # the next words are "batches of"
     if training.iterations_per_epoch != "pass":
         epoch = str(training.iterations_per_epoch)
     trainings = f"{count_trainings(experiment):,} trainings"

@@ -41,6 +41,7 @@ def print_status(recorded: RecordedExperiment, as_json: bool = False, again: boo
 
 def show(state: dict[str, Any]) -> Group:
     """Return the status as tables and sentences that fit a terminal of 80 columns."""
+    # The fields of a row, in order.
     keys = "method", "stage", "search", "done", "wanted", "best", "mean_seconds"
     parts: list[Any] = [
         Text(f"{state['experiment']} in {state['folder']}:"),

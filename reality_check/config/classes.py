@@ -183,7 +183,7 @@ def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[s
         if key not in withheld
     }
     for key in keywords:
-        if key in extra and arguments[key] != f"${key}":
+        if key in extra and arguments[key] != f"${key}":  # not what the harness would pass
             raise UsageError(
                 f"{subject}: {key!r} is set by the harness; remove it from arguments (or write "
                 f"{key}: null, to withhold it from the class)."
@@ -232,6 +232,7 @@ def _build_nested(key: str, value: Any, subject: str, extra: Mapping[str, Any]) 
         return _harness_value(value, subject, extra)
     name = str(value["class"])
     arguments = {argument: item for argument, item in value.items() if argument != "class"}
+    # Without a kind, only an import path is found, and messages name the argument.
     return build(find_class(name, kind or key), arguments, f"{subject}: {key} {name}", extra)
 
 

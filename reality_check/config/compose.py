@@ -56,6 +56,7 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     """
     file = find_experiment(path)
     raw = read_experiment(file)
+    # Such as papers/000_sgsl/table3_cub200, if the experiment repeats a table of a paper.
     paper_name = next((name for name, other in paper_files().items() if other == file), None)
     if paper_name is not None and isinstance(raw.get("published_results"), Mapping):
         raw["published_results"] = {**raw["published_results"], "config": paper_name}
@@ -127,7 +128,10 @@ def compose(
 
 
 def _add_controls(data: dict[str, Any], where: str) -> None:
-    """Append a copy of each control, unless the experiment has it already."""
+    """Append a second copy of each method in ``controls``, unless the experiment has it already.
+
+    A copy has seeds of its own, so that it differs from the method by chance only.
+    """
     controls, methods = data.get("controls"), data["methods"]
     if not isinstance(controls, list):
         return  # reported when the experiment is validated
@@ -144,7 +148,7 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
 
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
-    """Return the keys and values that turn the experiment's model into the named one."""
+    """Return the keys and values that turn ``common``, the experiment's model, into ``named``."""
     named_settings = validate(Model, {"name": "model", **named}, where).plain()
     try:
         common_settings = Model.model_validate(common).plain()
@@ -159,6 +163,8 @@ def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, 
 
 def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the YAML of an experiment, on top of its ``base`` if it names one.
+
+    ``trail`` has the files whose ``base`` led here.
 
     Raises:
         UsageError: a file cannot be read, or is its own base.

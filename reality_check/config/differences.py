@@ -48,7 +48,7 @@ def conflicting_keys(
             continue
         if name != key:  # a key of ``code``, whose value is a fingerprint
             fingerprints = [(plain.get("code") or {}).get(name) for plain in (first, second)]
-            if name == WEIGHTS:
+            if name == WEIGHTS:  # only those of the network that the methods share
                 fingerprints = [value and value.split(", ")[0] for value in fingerprints]
             if None in fingerprints or fingerprints[0] == fingerprints[1] or name in classes:
                 continue

@@ -48,7 +48,7 @@ def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
     lower one; a mapping from names (or ``all``) changes these methods.
     """
     upper = dict(upper)
-    changes = [*lower.get(CHANGES, [])]
+    changes = [*lower.get(CHANGES, [])]  # of methods, the lowest first
     if isinstance(upper.get("methods"), Mapping):
         changes.append(upper.pop("methods"))
     elif "methods" in upper:

@@ -298,6 +298,7 @@ class Method(Strict):
     @field_validator("warm_start", mode="before")
     @classmethod
     def _read_warm_start(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read the parameters of the method's best trial if an output folder is given."""
         if not isinstance(value, str):
             return value
         file = Path(value, "summary.json")

@@ -203,12 +203,13 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
         return _own_metric(name, described[name])
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if is_path or name in plugins("metric"):
-        return _own_metric(name, Description(name.rpartition(".")[2][:60]))
+        return _own_metric(name, Description(name.rpartition(".")[2][:60]))  # titles are limited
     return None
 
 
 def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | None:
     """Return a metric on corrupted images or on images of the trainval classes, if there is one."""
+    # The metrics that are measured on such images.
     functions = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
     if metric is None or metric.images != "test" or metric.function not in functions:
         return None

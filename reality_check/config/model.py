@@ -243,7 +243,7 @@ class Model(Strict):
         """
         plain = self.plain()
         if changes.get("head") is not None:
-            plain |= dict.fromkeys(_PARTS) | {"neck": "none"}
+            plain |= dict.fromkeys(_PARTS) | {"neck": "none"}  # the parts are null
         elif any(changes.get(key) is not None for key in (*_PARTS, "neck")):
             plain |= {"head": None, "bn_relu_modules": 0}
         return Model.model_validate({**plain, **changes})

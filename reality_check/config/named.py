@@ -193,6 +193,7 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
         reader = "tensors" if saved else "image_folder"
     if reader is None:
         return None
+    # Names consist of certain signs, and begin with a letter or digit.
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", file.resolve().stem).lstrip("_.+-")
     return {"name": name[:64] or "data", "reader": reader, "path": str(file)}
 

@@ -233,6 +233,7 @@ class Experiment(Strict):
                 "schedules": {name: dict(item) for name, item in method.schedules.items()},
             }
             searched = find_searched(tunable, "")
+            # A second phase begins when validation no longer improves.
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"
                 raise ValueError(

@@ -44,7 +44,7 @@ def sources_of(out_dir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # the user's code may have removed it
             sys.path.remove(str(folder))
         _forget(names)
         sys.modules.update(replaced)
@@ -132,7 +132,7 @@ def _own_root(top: str) -> Path | None:
         return None
     if spec is None or not (spec.submodule_search_locations or spec.has_location):
         return None
-    # A package has folders, a module only its file.
+    # The first folder of a package, or the file of a module.
     root = Path([*(spec.submodule_search_locations or ()), spec.origin][0] or "").resolve().parent
     is_installed = any(root.glob("*.dist-info")) and _distribution(top) is not None
     return None if is_installed or _INSTALLED & {*root.parts} else root

@@ -175,7 +175,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if is_number(value) and not math.isnan(value):
-        return int(value) if isinstance(value, int) else float(value)
+        return int(value) if isinstance(value, int) else float(value)  # not of a subclass
     raise ValueError(f"{value!r} is not kept by a YAML; write null, {_PLAIN}")
 
 
@@ -223,6 +223,7 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
 
 
 def _check_ends(value: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` unless the values in the mapping of a range have the right types."""
     for key in ("low", "high"):
         if key not in value:
             raise ValueError(f"a range needs both low and high; {key!r} is missing")
@@ -235,6 +236,7 @@ def _check_ends(value: Mapping[str, Any]) -> None:
 
 
 def _check_choices(entries: Any) -> None:
+    """Raise ``ValueError`` unless choices are a list of different plain values, at least two."""
     if not isinstance(entries, list) or len(entries) < 2:
         raise ValueError(f"choices must be a list of at least two values, got {entries!r}")
     seen: dict[Any, Any] = {}
@@ -258,7 +260,7 @@ def parse_tunable(value: Any) -> float | Searched | None:
     if parsed is None or isinstance(parsed, Range):
         return parsed
     for entry in parsed.choices if isinstance(parsed, Choices) else [parsed]:
-        try:
+        try:  # NaN stands for what is not a number
             number = math.nan if isinstance(entry, bool) else float(entry)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = math.nan

@@ -143,9 +143,12 @@ def unshared(data: Any, depth: int = 0) -> Any:
 
 
 def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
-    """Return the number of values of a node with aliases expanded; infinite for a cycle."""
+    """Return the number of values of a node with aliases expanded; infinite for a cycle.
+
+    ``sizes`` has the results so far, by the id of the node.
+    """
     if id(node) not in sizes:
-        sizes[id(node)] = math.inf
+        sizes[id(node)] = math.inf  # found if the node contains itself
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         parts = itertools.chain(*children) if isinstance(node, yaml.MappingNode) else children
         sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)

@@ -120,11 +120,11 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
 
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the fingerprints of all runs, which must not contradict each other, in one dict."""
-    fingerprints = {name: source for code in codes for name, source in code.items()}
+    joint = {name: fingerprint for code in codes for name, fingerprint in code.items()}
     weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
-    if weights:
-        fingerprints[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
-    return fingerprints
+    if weights:  # of all networks, each once
+        joint[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
+    return joint
 
 
 def _steps(packs: Sequence[Pack]) -> list[Step]:
