@@ -163,7 +163,8 @@ def _crop_size(model: Model, data: Any) -> int | None:
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
-        shape = data.image_shape  # None if images have several sizes
+        # Square images of one size need no crop; there is no shape if they have several.
+        shape = data.image_shape
         return None if shape is not None and shape[0] == shape[1] else _DEFAULT_CROP
     return published_crop_size(model) or _DEFAULT_CROP
 

@@ -102,8 +102,8 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         if stage["diverged"]:
             lines.append(f"{name}: {stage['diverged']} diverged, and count with value 0.")
     for failure in state["failures"]:
-        stage = stage_name(failure["stage"], failure["search"])
-        lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
+        title = stage_name(failure["stage"], failure["search"])
+        lines.append(f"Stopped: {failure['method']}, {title}: {failure['reason']}")
     if state["hours"]:
         used = [  # with two decimals below 10 hours, else none
             f"{hours:.{2 if hours < 10 else 0}f} {_HOUR_UNITS.get(kind, f'hours on {kind}')}"

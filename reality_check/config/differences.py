@@ -44,7 +44,7 @@ def conflicting_keys(
     keys = []
     for key in differing_keys(first, second):
         name = key.removeprefix("code.")
-        if may_differ(key) or key == "code":
+        if may_differ(key) or key == "code":  # only one of the two has any fingerprints
             continue
         if name != key:  # a key of ``code``, whose value is a fingerprint
             fingerprints = [(plain.get("code") or {}).get(name) for plain in (first, second)]

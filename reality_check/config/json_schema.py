@@ -159,7 +159,8 @@ def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> Non
     changes = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
     for unwanted in ("type", "additionalProperties"):
-        method["properties"]["model"].pop(unwanted, None)  # pydantic 2.7 has only one
+        # Pydantic 2.7 has only the first.
+        method["properties"]["model"].pop(unwanted, None)
     properties["methods"] = {
         "description": properties["methods"]["description"],
         "anyOf": [

@@ -105,7 +105,7 @@ class Experiment(Strict):
             self._check_fixed,
             partial(self._check_published, names),
         ]
-        every(checks, ValueError)
+        every(checks, ValueError)  # reports the mistakes of all checks together
         return self
 
     def _check_batch(self, method: Method) -> None:

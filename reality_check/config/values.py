@@ -188,7 +188,7 @@ def parse_items(values: Any, searched: bool = True) -> Any:
         if not isinstance(key, str):
             raise ValueError(f"the key {key!r} is no text; write it in quotes")
         try:
-            parsed[str.__str__(key)] = parse_value(item, searched)
+            parsed[str.__str__(key)] = parse_value(item, searched)  # a plain str, not a subclass
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
     return parsed

@@ -42,7 +42,8 @@ def _construct_word(loader: Any, node: yaml.Node) -> Any:
     text = loader.construct_scalar(node)
     if not _UNAMBIGUOUS.fullmatch(text):
         return Unquoted(text)
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # ignoring a tag that is written
+    # (True, False): as a word without quotes or a tag, even if a tag is written.
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     return SafeConstructor.yaml_constructors[tag](loader, node)
 
 
@@ -112,7 +113,7 @@ def _parse(text: str) -> Any:
 def parse_word(text: str) -> Any:
     """Parse a text as one plain YAML value: quotes, brackets and comments have no meaning."""
     loader = _Loader("")
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # as a word without quotes or a tag
     return loader.construct_object(yaml.ScalarNode(tag, text))
 
 

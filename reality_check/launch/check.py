@@ -145,7 +145,7 @@ def all_classes(experiment: Experiment) -> dict[str, str]:
     for method in experiment.methods:
         named.update(classes_of(method))
     for training in (experiment.protocol.training, *(m.training for m in experiment.methods)):
-        if training is not None:
+        if training is not None:  # its optimisers are pairs of a key and an Optimizer
             named.update({part.name: "optimizer" for _, part in training.optimizers})
     protocol = experiment.protocol
     named.update(dict.fromkeys(metrics_of_user(protocol), "metric"))

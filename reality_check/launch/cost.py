@@ -118,16 +118,17 @@ def _seconds_of(
     training, folds = experiment.training_of(method), protocol.split.folds
     epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
     labels = prepared.dataset.labels
-    validation = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
-    test = len(prepared.test_set)
+    validation_size = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
+    test_size = len(prepared.test_set)
     evaluations = 2 + epochs / training.evaluate_every  # two before the training
     training_seconds = times.build + _RECORD_SECONDS + epochs * times.epoch
-    fold = training_seconds + evaluations * times.evaluation(int(validation))
-    test_seconds = times.evaluation(test, geometries=2, final=True)
-    ensemble_seconds = 2 * times.compare(test, True)  # of the concatenated embeddings of all folds
+    fold_seconds = training_seconds + evaluations * times.evaluation(int(validation_size))
+    test_seconds = times.evaluation(test_size, geometries=2, final=True)
+    # Of the concatenated embeddings of all folds, in two geometries, with the final metrics.
+    ensemble_seconds = 2 * times.compare(test_size, True)
     trial_seconds = {
-        Stage.SEARCH: folds * fold,
-        Stage.REPRODUCTIONS: folds * (fold + test_seconds) + ensemble_seconds,
+        Stage.SEARCH: folds * fold_seconds,
+        Stage.REPRODUCTIONS: folds * (fold_seconds + test_seconds) + ensemble_seconds,
         Stage.FINAL: training_seconds + test_seconds,
     }
     studies = [study for study in make_plan(experiment) if study.key.method == method.name]
@@ -170,18 +171,23 @@ def _measure(
         clock = _clock_for(device)
         started = clock()
         trainer.build()  # this and the steps below write no files
-        build = clock() - started
+        build_seconds = clock() - started
         images = trainer.validation_images
         indices = np.arange(min(len(images), 128))
         with allow_tf32(device, trainer.task.training.tf32):
             trainer.train_steps(_WARM_UP)
-            step = _mean_seconds(lambda: trainer.train_steps(1), clock)
+            step_seconds = _mean_seconds(lambda: trainer.train_steps(1), clock)
+            # The network is both what embeds a batch and what is put in evaluation mode.
             embed_seconds = _mean_seconds(
                 lambda: embed(trainer.network, trainer.network, images.evaluation_batches(indices)),
                 clock,
             )
-    compare = measure_comparison(trainer.task.embedding_size)
-    return _Times(build, step * trainer.epoch_length, embed_seconds / len(indices), compare)
+    return _Times(
+        build_seconds,
+        step_seconds * trainer.epoch_length,
+        embed_seconds / len(indices),
+        measure_comparison(trainer.task.embedding_size),
+    )
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:

@@ -135,8 +135,8 @@ class TrialRunner:
         """End the other processes that train."""
         if "executor" in vars(self):  # the property has been used
             self.executor.close()
-        elif self.strategy.is_main:
-            with contextlib.suppress(RuntimeError):  # the others wait for a job that never came
+        elif self.strategy.is_main:  # the others wait for a job that never came
+            with contextlib.suppress(RuntimeError):  # they have ended already
                 self.strategy.broadcast(None)
 
     @functools.cached_property

@@ -102,7 +102,7 @@ def without_growth(
     )
     if set(old_names) <= set(new_names):
         by_name = {method["name"]: method for method in plain["methods"]}
-        plain["methods"] = [by_name[name] for name in old_names]
+        plain["methods"] = [by_name[name] for name in old_names]  # in the order of the folder
         if len(new_names) > len(old_names):
             changes["methods"] = (old_names, new_names)
             plain["code"] = _code_without_growth(there["code"], ours["code"])

@@ -478,7 +478,7 @@ def _drawn_state(
     """
     first = drawn.first
     if drawn.starts_from is not None:
-        best = earlier[drawn.starts_from].best
+        best = earlier[drawn.starts_from].best  # without one, the first trial is sampled
         first = None if best is None else {**(first or {}), **best.params}
     about = {} if record is None else record.attributes.get("about") or {}
     space = parse_value(about["space"]) if "space" in about else {}
@@ -544,7 +544,7 @@ def _params_of(
     trial = retrained[index].trial
     if trial is None:
         return None
-    if given.round_epochs_up_to is None:
+    if given.round_epochs_up_to is None:  # the epochs are not fixed, as in reproductions
         return dict(trial.params)
     runs = [trial]
     if given.epochs_from is not None:
