@@ -151,6 +151,7 @@ def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
     if id(node) not in sizes:
         sizes[id(node)] = math.inf  # found if the node contains itself
         children = node.value if isinstance(node, yaml.CollectionNode) else []
+        # The children of a mapping are pairs of key and value.
         parts = itertools.chain(*children) if isinstance(node, yaml.MappingNode) else children
         sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
     return sizes[id(node)]

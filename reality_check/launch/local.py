@@ -102,6 +102,7 @@ class LocalWorkers:
             if status not in (-signal.SIGKILL, LOST):
                 last = log.read_text(errors="replace").strip().rpartition("\n")[2]
                 reason = f"the end of its log: {last}"
+            # The status in words.
             ended = str(subprocess.CalledProcessError(status, "worker")).rstrip(".")
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "

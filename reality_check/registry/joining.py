@@ -133,7 +133,7 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         content = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
         first = steps.get(content, step)  # the same step as another pack took it
-        # ``done`` has the methods of one pack.
+        # ``done`` has counts of the methods of one pack only.
         steps[content] = dataclasses.replace(first, done={**step.done, **first.done})
     return list(steps.values())
 

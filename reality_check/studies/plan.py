@@ -229,7 +229,8 @@ def _retraining(
     has_reproductions = Stage.REPRODUCTIONS in protocol.stages
     has_search = Stage.SEARCH in protocol.stages
     # What each trial retrains: a search, the rank of a trial in it, and the repetition. These are
-    # the best trials of the first search (retrain_best), or else the best trial of each search.
+    # the best trials of the first search (retrain_best), or else the best trial of each search;
+    # nothing if there is no search.
     retrains = [
         (searches[0], i, repetition)
         if search.retrain_best is not None

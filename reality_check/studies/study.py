@@ -328,7 +328,8 @@ def _sampler(
     """Return the sampler of a study, and what is recorded about it."""
     seed, drawn = state.planned.seed, state.planned.parameters
     if not isinstance(drawn, Drawn):
-        drawn = Drawn("random", {}, 1, seed)  # Optuna wants a sampler, but nothing uses its draws
+        # Optuna wants a sampler, but nothing uses its draws.
+        drawn = Drawn("random", {}, startup_trials=1, draw_seed=seed)
     kind, options = drawn.sampler, drawn.sampler_arguments
     # At least one random trial for each parameter, if there are as many trials.
     startup_trials = min(state.num_trials, max(drawn.startup_trials, len(space)))
