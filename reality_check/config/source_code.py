@@ -163,6 +163,7 @@ def _installed_package(top: str) -> str | None:
     package = _distribution(top)
     if package is None:
         return None
+    # Packages that do not come from an index have this file (PEP 610).
     origin = json.loads(package.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id", "")
     address = f" ({origin['url']}{f'@{commit}' if commit else ''})" if origin else ""

@@ -94,7 +94,8 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
             for method in experiment.methods
         )
     # Two evaluations for each network of a baseline, of the trunk's features and of the embedder's,
-    # and two more, once, of the raw input and its principal components; timed as the first method's.
+    # and two more, once, of the raw input and its principal components. Each takes as long as those
+    # of the first method.
     (baselines,) = (study for study in make_plan(experiment) if study.key == BASELINES)
     networks = 1 + baselines.num_trials * prepared.protocol.split.folds
     evaluation = times[0].evaluation(len(prepared.test_set), final=True)

@@ -76,6 +76,7 @@ def work(
         experiment = load_locked(out_dir)
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
+            # Opened without waiting for a server, so that a wrong URL is reported at once.
             check_studies(
                 experiment, RecordedExperiment(experiment, out_dir, only_reads=True).storage
             )
