@@ -320,6 +320,7 @@ def load_network(
 
 
 def _load_network(folder: Path, method: str, reproduction: int, fold: int | None) -> TrainedNetwork:
+    """Load a network for :func:`load_network`, which makes the folder's own sources importable."""
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.scorer import load_kept
     from reality_check.training.prepared_experiment import PreparedExperiment, described_input
@@ -337,6 +338,7 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     inputs = recorded.attribute("inputs")  # without it, the data set is read
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
+        # The only network of a final run counts as that of fold 0.
         network = load_kept(folder, settings, (stage, reproduction, fold or 0), shape)
     except FileNotFoundError as error:
         raise UsageError(

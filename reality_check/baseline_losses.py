@@ -192,7 +192,7 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
         if self.warm_up_weight < 1:
             later = self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
             parts.append((1 - self.warm_up_weight) * later)
-        return sum(parts[1:], parts[0])
+        return sum(parts[1:], parts[0])  # one or both of the losses
 
     def set_phase(self, **values: float) -> None:
         """Set ``warm_up_weight``, and other values of ``loss`` if it has ``set_phase`` too.
@@ -256,6 +256,7 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
+        # ``proxies`` is a tuple of the proxies of this step's classes, whose rows ``y`` indexes.
         y, proxies = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), proxies, y)
         # ``sums.own`` has the logit of each sample's class, and ``sums.others`` the logarithm of
@@ -355,7 +356,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         slope = -self.alpha * floored.pow(-self.alpha - 1)
         repulsion = floored.pow(-self.alpha) + slope * (near - floored)
         energies = torch.where(labels[:, None] == labels, attraction, repulsion)
-        return energies.sum(dim=1) - energies.diagonal()
+        return energies.sum(dim=1) - energies.diagonal()  # without the point itself
 
     def _sub_loss_names(self) -> list[str]:
         return ["sample_loss", "proxy_loss"]

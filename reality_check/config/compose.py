@@ -123,7 +123,7 @@ def compose(
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
     _add_controls(data, where)
     experiment: Experiment = validate(Experiment, data, where)
-    named_protocol(experiment.protocol.reference)
+    named_protocol(experiment.protocol.reference)  # raises if it does not exist
     return experiment
 
 

@@ -299,6 +299,7 @@ def _hint(name: str) -> str:
     depth = re.search(r"\d*$", name)[0].lstrip("0") or "1"  # type: ignore[index]
     others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
     names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]
+    # From a name in lower case to its spelling.
     spelled = {valid.lower(): valid for valid in (*names, *filter(find_metric, others))}
     hint = nearest(name.lower(), spelled)  # a question with the name between quotes, chr(39), or ""
     return f" Did you mean {spelled[hint.split(chr(39))[1]]!r}?" if hint else ""

@@ -169,6 +169,7 @@ class Experiment(Strict):
         try:
             self.model_of(method)
         except ValidationError as error:
+            # The reason is the message of a check of the model, or else that of pydantic.
             details = error.errors(include_url=False)[0]
             key = ".".join(["model", *map(str, details["loc"])])
             reason = details.get("ctx", {}).get("error", details["msg"])

@@ -194,6 +194,7 @@ def kept_keys(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[
         search = of_kind(search, changes["kind"])
     trials, startup = changes.get("trials"), search.get("startup_trials")
     if isinstance(trials, int) and isinstance(startup, int):
+        # Validation reports a number of trials below 1.
         return {**search, "startup_trials": min(max(1, trials), startup)}
     return search
 

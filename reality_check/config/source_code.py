@@ -134,6 +134,7 @@ def _own_root(top: str) -> Path | None:
         return None
     # The first folder of a package, or the file of a module.
     root = Path([*(spec.submodule_search_locations or ()), spec.origin][0] or "").resolve().parent
+    # Installed packages lie beside their metadata, or in a folder such as site-packages.
     is_installed = any(root.glob("*.dist-info")) and _distribution(top) is not None
     return None if is_installed or _INSTALLED & {*root.parts} else root
 

@@ -219,6 +219,7 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
         return kind(**value)
     except ValidationError as error:
         first = error.errors()[0]
+        # The message of a check below, or else that of pydantic.
         raise ValueError(str(first.get("ctx", {}).get("error", first["msg"]))) from None
 
 

@@ -74,7 +74,7 @@ def check(
     """
     packs = packs_of(experiment)
     if trained_here:
-        pick_device(experiment.device)
+        pick_device(experiment.device)  # raises if this machine lacks it
     dataset = load_dataset(experiment.dataset, verify=verify)
     losses = _check_parts(experiment.trained(), dataset)
     experiment = with_trials(experiment)

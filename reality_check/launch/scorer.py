@@ -167,6 +167,7 @@ class Scorer:
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
         """Score untrained networks as means over folds; trial 0 also scores the raw input."""
         prepared, protocol = self._prepared, self._prepared.protocol
+        # With these images, the raw input is scored too.
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         model, training = prepared.experiment.model, protocol.training
         test = self._evaluation_images(model, training, prepared.test_set)
@@ -208,6 +209,7 @@ class Scorer:
         if isinstance(samples, ImageSet):
             steps = preprocessing(model, samples.images.channels)
         augmentation = training.augmentation
+        # The samples are those of the test classes or of the trainval classes.
         key = (steps, augmentation.model_dump_json(), samples is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device

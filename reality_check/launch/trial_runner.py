@@ -207,7 +207,7 @@ class TrialRunner:
             "follow_up_epochs": [result.follow_up_epochs for result in results],
             "epochs_spent": [result.epochs_spent for result in results],
             "cut_short": [result.cut_short for result in results],
-            "curves": [
+            "curves": [  # pairs of epoch and score, with higher scores for better ones
                 [[row["step"], metric.sign * row[metric.name]] for row in result.curve]
                 for result in results
             ],

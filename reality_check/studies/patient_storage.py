@@ -93,7 +93,7 @@ class PatientStorage(_CachedStorage):
         )
         super().__init__(cast(RDBStorage, self._repeated))
         self._retries = retries
-        self._first_heartbeats: dict[int, float] = {}
+        self._first_heartbeats: dict[int, float] = {}  # their times by trial id
         self._monitor = HeartbeatMonitor()
         self._outages = 0  # number of outages when the monitor was created
 

@@ -569,7 +569,7 @@ def final_epochs(totals: Sequence[int], follow_ups: Sequence[int], step: int) ->
     step 5, totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15. A phase
     that any fold was trained in gets at least one step.
     """
-    if not totals:
+    if not totals:  # all runs diverged
         return step, 0
     total = _round_up(fmean(totals), step)
     follow_up = _round_up(fmean(follow_ups), step)

@@ -101,7 +101,7 @@ class Retries:
 
 def is_temporary(error: BaseException | None) -> bool:
     """Whether a call may succeed later: the server is unavailable, or there was a deadlock."""
-    while error is not None:  # Optuna raises errors of its own because of the database's
+    while error is not None:  # an error of Optuna may have one of SQLAlchemy as its cause
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             if "sqlite3" in type(error.orig).__module__:
                 return "locked" in str(error.orig)

@@ -303,7 +303,7 @@ class Study:
             raise DuplicateTrial
         self._lost_race = 0
         made_of = self._state.made_of or ()
-        if index < len(made_of):  # trials of a search after the first depend on nothing outside
+        if index < len(made_of):  # in a search, only trial 0 may depend on other studies
             set_attributes(trial, made_of=made_of[index])
         given, params = self._state.given, None
         if given is None:
