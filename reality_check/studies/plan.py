@@ -500,15 +500,18 @@ def _given_state(
     params: list[Mapping[str, Any] | None]
     if not searches:  # nothing is searched, so ``retrained`` is empty
         params = [{}] * planned.num_trials
-    elif all(run.trial is None for run in retrained):  # all trials of the searches diverged
+    elif all(retraining.trial is None for retraining in retrained):  # all searches diverged
         retrained, params = [], []
     else:
         params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
     metrics = list(given.final_metrics)
     made_of = [
-        # ``run`` is None if nothing is searched.
-        {"params": trial_params, "final_metrics": metrics, "retrained": run and run.key}
-        for trial_params, run in itertools.zip_longest(params, retrained)
+        {
+            "params": trial_params,
+            "final_metrics": metrics,
+            "retrained": retraining and retraining.key,  # None if nothing is searched
+        }
+        for trial_params, retraining in itertools.zip_longest(params, retrained)
     ]
     return StudyState(
         planned,
