@@ -335,7 +335,7 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     prepared = PreparedExperiment(recorded.experiment)
     settings = prepared.method(method)
     stage = Stage.FINAL if fold is None else Stage.REPRODUCTIONS
-    inputs = recorded.attribute("inputs")  # without it, the data set is read
+    inputs = recorded.attribute("inputs")  # if none are recorded, the data set is read
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
         # The only network of a final run counts as that of fold 0.

@@ -56,7 +56,7 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     """
     file = find_experiment(path)
     raw = read_experiment(file)
-    # Such as papers/000_sgsl/table3_cub200, if the experiment repeats a table of a paper.
+    # A name such as papers/000_sgsl/table3_cub200, if the experiment repeats a table of a paper.
     paper_name = next((name for name, other in paper_files().items() if other == file), None)
     if paper_name is not None and isinstance(raw.get("published_results"), Mapping):
         raw["published_results"] = {**raw["published_results"], "config": paper_name}

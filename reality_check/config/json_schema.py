@@ -68,7 +68,7 @@ def json_schema(beside: Path | None = None) -> Schema:
         classes += model.__subclasses__()
         if model.__name__ in definitions:
             _adapt(definitions[model.__name__], model)
-    for key, group in GROUPS.items():  # which take a name, or a mapping that may have a base
+    for key, group in GROUPS.items():  # each takes a name, or a mapping that may have a base
         names = _name_schemas(config_files(group, beside), key)
         mappings = _mapping_schemas(top["properties"][key])
         top["properties"][key] |= {"anyOf": names + mappings}

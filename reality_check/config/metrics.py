@@ -203,7 +203,7 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
         return _own_metric(name, described[name])
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if is_path or name in plugins("metric"):
-        return _own_metric(name, Description(name.rpartition(".")[2][:60]))  # titles are limited
+        return _own_metric(name, Description(name.rpartition(".")[2][:60]))  # the longest title
     return None
 
 

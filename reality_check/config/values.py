@@ -175,7 +175,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if is_number(value) and not math.isnan(value):
-        return int(value) if isinstance(value, int) else float(value)  # not of a subclass
+        return int(value) if isinstance(value, int) else float(value)  # plain, not of a subclass
     raise ValueError(f"{value!r} is not kept by a YAML; write null, {_PLAIN}")
 
 
@@ -244,7 +244,7 @@ def _check_choices(entries: Any) -> None:
     for entry in entries:
         if isinstance(entry, list | Mapping):
             raise ValueError(f"choices must be plain values, got {entry!r}")
-        if entry in seen:  # as 1 and 1.0 or true are
+        if entry in seen:  # 1, 1.0 and true are equal
             equal = f"{seen[entry]!r} and {entry!r}"
             raise ValueError(f"choices lists {equal}, which are equal; remove one")
         seen[entry] = entry

@@ -42,7 +42,7 @@ def _construct_word(loader: Any, node: yaml.Node) -> Any:
     text = loader.construct_scalar(node)
     if not _UNAMBIGUOUS.fullmatch(text):
         return Unquoted(text)
-    # (True, False): as a word without quotes or a tag, even if a tag is written.
+    # (True, False): the word counts as one without quotes, and a tag in the text is ignored.
     tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     return SafeConstructor.yaml_constructors[tag](loader, node)
 
@@ -113,7 +113,7 @@ def _parse(text: str) -> Any:
 def parse_word(text: str) -> Any:
     """Parse a text as one plain YAML value: quotes, brackets and comments have no meaning."""
     loader = _Loader("")
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # as a word without quotes or a tag
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # a word without quotes
     return loader.construct_object(yaml.ScalarNode(tag, text))
 
 

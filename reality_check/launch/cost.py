@@ -125,7 +125,7 @@ def _seconds_of(
     training_seconds = times.build + _RECORD_SECONDS + epochs * times.epoch
     fold_seconds = training_seconds + evaluations * times.evaluation(int(validation_size))
     test_seconds = times.evaluation(test_size, geometries=2, final=True)
-    # Of the concatenated embeddings of all folds, in two geometries, with the final metrics.
+    # The concatenated embeddings of all folds, in two geometries, with the final metrics.
     ensemble_seconds = 2 * times.compare(test_size, True)
     trial_seconds = {
         Stage.SEARCH: folds * fold_seconds,

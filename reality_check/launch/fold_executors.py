@@ -189,7 +189,7 @@ class ProcessExecutor:
         """
         self._on_progress = on_progress
         pool = self._pool = self._pool or self._start()
-        self._lease_end.value = renew_lease()  # the processes wait while it is over
+        self._lease_end.value = renew_lease()  # the processes wait once it is over
         try:
             # A signal that asks to stop must not meet a process that is not yet listening.
             with _block_signals(stopping.listening()):
@@ -242,7 +242,7 @@ class ProcessExecutor:
         pending, has_asked = set(futures), False
         while pending:
             done, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
-            # Failed, neither done nor stopped on request.
+            # A fold run has failed unless its exception is None or a request to stop.
             if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
                 return
             if any(process.exitcode is not None for process in self._processes()):

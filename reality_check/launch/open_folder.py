@@ -98,7 +98,7 @@ def open_folder(
 def _record_facts(recorded: RecordedExperiment, checked: Checked) -> None:
     """Store what a report needs to know and cannot read without the data set."""
     prepared = PreparedExperiment(recorded.experiment, checked.dataset)
-    device = None if checked.trained_here else recorded.experiment.device  # None: of this machine
+    device = None if checked.trained_here else recorded.experiment.device  # None: this machine's
     if device == "auto":  # cluster jobs
         device = "cpu" if recorded.experiment.slurm.gpus == 0 else "cuda"
     recorded.set_attribute("data", prepared.describe_data(device))
@@ -114,7 +114,7 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
         recorded = _existing(experiment, out_dir)
         complete_counts: dict[str, dict[str, int]] = {}
         for study in recorded.states().ready():
-            if changes.keys() & DRAWING:  # searches draw more trials, so by the same Optuna
+            if changes.keys() & DRAWING:  # further draws need the same Optuna
                 check_version(study)
             counts = complete_counts.setdefault(study.method, {})
             counts[study.stage] = counts.get(study.stage, 0) + len(study.complete)

@@ -215,7 +215,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     stopping.listen(signal.SIGTERM, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
-    # Not if somebody has cancelled the job, which is then no longer in the state RUNNING.
+    # Somebody may have cancelled the job, which is then no longer in the state RUNNING.
     if status == STOPPED and (notices or (job_states([job]) or {}).get(job) == "RUNNING"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM sends it to jobs that it requeues
         print(f"job {job} asks to be requeued", flush=True)

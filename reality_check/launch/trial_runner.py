@@ -220,7 +220,7 @@ class TrialRunner:
     def _train_alone(
         self, trial: _Trial, task: FoldTask, selection_classes: tuple[int, ...] | None
     ) -> FoldResult:
-        """Train one network on all trainval classes, as the fold 0 of its trial.
+        """Train one network on all trainval classes, as fold 0 of its trial.
 
         ``selection_classes`` are those on which epochs are compared; ``None`` for fixed epochs.
         """

@@ -381,7 +381,7 @@ class StudyState:
         """
         is_first = self.search == 0
         stage = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
-        # Earlier versions did not record "seeds_by_trial"; a study that begins now will.
+        # Studies of earlier versions lack "seeds_by_trial"; those that are yet to begin will have it.
         if self.retrained and (not self.about or "seeds_by_trial" in self.about):
             return [stage, *self.retrained[trial_index].key]
         return [stage, trial_index]
@@ -389,7 +389,7 @@ class StudyState:
     @property
     def free(self) -> list[int]:
         """The indices of the trials that a worker may claim."""
-        taken = {  # not those of waiting attempts, which any worker may run
+        taken = {  # a waiting attempt may be claimed by any worker
             trial.trial_index
             for trial in self.attempts
             if trial.holds_its_index and trial.state != "waiting"
@@ -548,7 +548,7 @@ def _params_of(
     trial = retrained[index].trial
     if trial is None:
         return None
-    if given.round_epochs_up_to is None:  # the epochs are not fixed, as in reproductions
+    if given.round_epochs_up_to is None:  # reproductions: the epochs are not fixed
         return dict(trial.params)
     runs = [trial]
     if given.epochs_from is not None:

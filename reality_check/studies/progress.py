@@ -236,7 +236,7 @@ def _describe_worker(
     recorded: RecordedExperiment, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
     """Describe a worker by its record in a trial (``worker``) and by its report (``state``)."""
-    # None if its process cannot be seen from here.
+    # None: its process cannot be seen from this machine.
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
     log = recorded.out_dir / "logs" / f"worker_{state.get('number')}.log"
     return {

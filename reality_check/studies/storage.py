@@ -224,7 +224,7 @@ def _open_database(url: URL, password: str | None) -> RDBStorage:
         connect |= url.get_dialect()().create_connect_args(url)[1]
         engine = {"creator": functools.partial(sqlite3.connect, file.absolute(), **connect)}
         url = URL.create("sqlite", database=file.name)
-    database = RDBStorage(  # which formats the URL with str.format, hence the doubled braces
+    database = RDBStorage(  # it formats the URL with str.format, hence the doubled braces
         url=url.render_as_string().replace("{", "{{").replace("}", "}}"),
         engine_kwargs=engine,
         heartbeat_interval=HEARTBEAT_INTERVAL,
