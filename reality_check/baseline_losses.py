@@ -352,7 +352,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         distances = pairwise_distances(points, points.clone())  # torch.compile wants two tensors
         attraction = -distances.clamp(min=self.delta).pow(-self.alpha)
         near = distances.clamp(max=self.delta)
-        floored = near.clamp(min=self.delta / 10)  # from here on, the tangent
+        floored = near.clamp(min=self.delta / 10)  # below it, the curve is its tangent
         slope = -self.alpha * floored.pow(-self.alpha - 1)
         repulsion = floored.pow(-self.alpha) + slope * (near - floored)
         energies = torch.where(labels[:, None] == labels, attraction, repulsion)

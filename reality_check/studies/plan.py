@@ -381,7 +381,7 @@ class StudyState:
         """
         is_first = self.search == 0
         stage = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
-        # Studies of earlier versions lack "seeds_by_trial"; those that are yet to begin will have it.
+        # Studies of earlier versions lack "seeds_by_trial"; those not yet begun will have it.
         if self.retrained and (not self.about or "seeds_by_trial" in self.about):
             return [stage, *self.retrained[trial_index].key]
         return [stage, trial_index]
