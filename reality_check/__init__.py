@@ -78,5 +78,5 @@ if not TYPE_CHECKING:  # with __getattr__, type checkers would accept misspelled
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
+        globals()[name] = value  # so that this function is not called again
         return value

@@ -1,6 +1,7 @@
 """Plain data that the report is made of: what was measured, by which method, in which run.
 
-The recorded fills these classes from the storage; the report only reads them.
+:func:`reality_check.report.collect.collect` fills these classes from the storage; the report only
+reads them.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class TrialRecord:
     @property
     def was_abandoned(self) -> bool:
         """Whether the attempt failed without a recorded reason, so that its worker was lost."""
-        spoke = self.error is not None or self.duplicate or self.stopped
-        return self.state == "failed" and not spoke
+        has_reason = self.error is not None or self.duplicate or self.stopped
+        return self.state == "failed" and not has_reason
 
     @property
     def hours(self) -> float:

@@ -24,6 +24,7 @@ def print_summary(results: ExperimentResults) -> None:
     for method in results.methods:
         cells = [summary.estimates(category).get(method.name) for category in categories]
         table.add_row(method.name, *map(_cell, cells))
+    # Untrained networks have one value, shown in the first column.
     for row in not_trained(summary, [PRIMARY]) if categories else ():
         others = ["-"] * (len(categories) - 1)
         table.add_row(row.method, _cell(row.cells[0].interval), *others)
