@@ -8,6 +8,7 @@
 ``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data;
 ``rc.load_results(out_dir)`` reads them again later, ``rc.load_network(out_dir, method)`` a trained
 network, and ``rc.track(out_dir, ["mlflow"])`` sends its trials to a tracker.
+``rc.compare(table)`` judges trials that were made elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from reality_check._version import __version__
 from reality_check.utils.errors import UsageError
 
 if TYPE_CHECKING:
-    from reality_check.api import load_network, load_results, run, track
+    from reality_check.api import compare, load_network, load_results, run, track
     from reality_check.config import Experiment, load_experiment
     from reality_check.config.described import Description, describe
     from reality_check.evaluation.trained_network import TrainedNetwork
@@ -45,6 +46,7 @@ __all__ = [
     "TrainedNetwork",
     "UsageError",
     "__version__",
+    "compare",
     "describe",
     "load_experiment",
     "load_network",
@@ -65,6 +67,7 @@ _HOMES = {
     "ResultRow": "results",
     "TrainedNetwork": "evaluation.trained_network",
     "Parallelism": "launch.parallelism",
+    "compare": "api",
     "load_network": "api",
     "load_results": "api",
     "run": "api",

@@ -15,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.described import Description
-from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
+from reality_check.config.metrics import (
+    METRICS,
+    PRIMARY,
+    STAGES,
+    Metric,
+    Stage,
+    metric_of,
+    stage_of,
+)
 
 if TYPE_CHECKING:
     from reality_check.config.published_scores import PublishedResults
@@ -354,6 +362,8 @@ class ExperimentResults:
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
         noun: what one of the samples is called.
+        measure: the title of the metric that verdicts are about.
+        tested_on: what test scores are measured on.
     """
 
     name: str
@@ -372,6 +382,8 @@ class ExperimentResults:
     published: tuple[PublishedResults, ...] = ()
     folders: tuple[Folder, ...] = ()
     noun: str = "image"
+    measure: str = METRICS[PRIMARY]
+    tested_on: str = "test classes"
 
     @property
     def selected_by(self) -> Metric:
@@ -411,7 +423,10 @@ class ExperimentResults:
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
         ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over
         folds, a fraction), ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for
-        each hyper-parameter that any of them has; ``None`` where there is no such value.
+        each hyper-parameter that any of them has; ``None`` where there is no such value. For
+        :func:`reality_check.compare` there are also ``trial``, the number of the trial or of the one
+        that is retrained, ``validation``, the score by which it competes in its search, and
+        ``test.CATEGORY``, MAP@R on the test classes (0 of a trial that diverged).
         """
         trials = [
             (method.name, stage.value, trial)
@@ -420,6 +435,12 @@ class ExperimentResults:
             for trial in getattr(method, stage)
         ]
         names = dict.fromkeys(name for *_, trial in trials for name in trial.params)
+        scores = {
+            (row.method, stage_of(row.category), row.reproduction, row.category): row.value
+            for row in self.rows
+            if row.metric == PRIMARY
+        }
+        categories = dict.fromkeys(category for *_, category in scores)
         return [
             {
                 "method": method,
@@ -431,6 +452,12 @@ class ExperimentResults:
                 "diverged": trial.diverged,
                 "seconds": trial.seconds,
                 "attempts": trial.attempts,
+                "trial": trial.trial_index if stage == Stage.SEARCH else trial.retrained,
+                "validation": trial.value if stage == Stage.SEARCH else None,
+                **{
+                    f"test.{category}": scores.get((method, stage, trial.trial_index, category))
+                    for category in categories
+                },
                 **{f"params.{name}": trial.params.get(name) for name in names},
             }
             for method, stage, trial in trials
