@@ -28,11 +28,12 @@ from reality_check._version import __version__
 from reality_check.utils.errors import UsageError
 
 if TYPE_CHECKING:
-    from reality_check.api import compare, load_network, load_results, run, track
+    from reality_check.api import load_network, load_results, run, track
     from reality_check.config import Experiment, load_experiment
     from reality_check.config.described import Description, describe
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
+    from reality_check.report.compared import compare
     from reality_check.results import ExperimentResults, MethodRecords, Record, ResultRow
 
 __all__ = [
@@ -67,7 +68,7 @@ _HOMES = {
     "ResultRow": "results",
     "TrainedNetwork": "evaluation.trained_network",
     "Parallelism": "launch.parallelism",
-    "compare": "api",
+    "compare": "report.compared",
     "load_network": "api",
     "load_results": "api",
     "run": "api",

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reality_check.config.metrics import Stage
 from reality_check.config.published_scores import PublishedResults
@@ -23,7 +22,6 @@ from reality_check.registry.pack import (
     without_queries,
     write_folder,
 )
-from reality_check.report.analysis import Analysis
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
     Source,
@@ -32,17 +30,9 @@ from reality_check.report.combine import (
     folder_labels,
     groups,
 )
-from reality_check.report.compared import Answers, compared_results
 from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.own_columns import compute_columns
-from reality_check.report.render.summary_json import summary_data
-from reality_check.report.summary import Summary
-from reality_check.report.writing import (
-    pack_pages,
-    write_grouped_report,
-    write_page,
-    write_report,
-)
+from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import check_same_experiment, load_locked
@@ -296,56 +286,6 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
         UsageError: this is not an output folder of reality-check, or its records are not there.
     """
     return collect(recorded_of(Path(out_dir)))
-
-
-def compare(
-    table: Any,
-    *,
-    draws: str | None = None,
-    scores: str | None = None,
-    common_draws: str | None = None,
-    budget: int | None = None,
-    columns: Mapping[str, str] = MappingProxyType({}),
-    metric: str | None = None,
-    html: str | Path | None = None,
-) -> dict[str, Any]:
-    """Return the verdict on trials that were made elsewhere, from a table of them.
-
-    >>> import reality_check as rc
-    >>> verdict = rc.compare("sweep.csv", draws="independent", scores="own")  # doctest: +SKIP
-
-    Args:
-        table: a CSV file; or rows, each a mapping; or a data frame of pandas; or a mapping from
-            methods to Optuna studies, or to several studies, which are repeated searches. It has
-            the columns ``method``, ``trial``, ``validation`` (higher is better) and ``test``
-            (fractions or percent; empty where there is none), and perhaps ``search``, ``draw``,
-            ``seed``, and the hyper-parameters ``params.NAME``. Several test scores are in columns
-            ``test.NAME``. docs/compare.md says more.
-        draws: ``"independent"`` if each trial of a search was drawn at random, or ``"adaptive"`` if
-            a sampler learned from earlier ones.
-        scores: ``"retrained"`` if test scores are of networks that were trained again with a fresh
-            seed, or ``"own"`` if they are of the networks of the trials.
-        common_draws: ``"yes"`` if trial k (with repeated searches: search k) of every method has
-            the same draws, else ``"no"``. A column ``draw`` replaces the answer.
-        budget: the number of trials of the search that the verdict is about, estimated from all
-            subsets of one search; by default a third of the trials.
-        columns: the names of columns in the table, or of attributes of Optuna's trials, by the
-            names above; with a minus sign before them if lower is better.
-        metric: the title of the test score; by default the name of its column.
-        html: where to write the report as a page.
-
-    Returns:
-        The content of ``summary.json`` (docs/results.md): ``verdict``, ``results``, ...
-
-    Raises:
-        UsageError: the table cannot be read, it leaves a question open, or it allows no estimate.
-    """
-    answers = Answers(draws, scores, common_draws, budget, metric)
-    name = Path(table).name if isinstance(table, str | Path) else "Comparison"
-    analysis = Analysis(Summary(compared_results(table, name, columns, answers)))
-    if html is not None:
-        write_page(analysis, _checked_file(Path(html)))
-    return summary_data(analysis)
 
 
 def load_network(

@@ -20,7 +20,6 @@ from reality_check.config.metrics import (
     PRIMARY,
     STAGES,
     Metric,
-    Stage,
     metric_of,
     stage_of,
 )
@@ -424,9 +423,9 @@ class ExperimentResults:
         ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over
         folds, a fraction), ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for
         each hyper-parameter that any of them has; ``None`` where there is no such value. For
-        :func:`reality_check.compare` there are also ``trial``, the number of the trial or of the one
-        that is retrained, ``validation``, the score by which it competes in its search, and
-        ``test.CATEGORY``, MAP@R on the test classes (0 of a trial that diverged).
+        :func:`reality_check.compare` there are also ``trial``, the number of the trial itself or of
+        the retrained one, ``validation``, the value of a trial of a search, and ``test.CATEGORY``,
+        MAP@R on the test classes (0 for a trial that diverged).
         """
         trials = [
             (method.name, stage.value, trial)
@@ -435,12 +434,17 @@ class ExperimentResults:
             for trial in getattr(method, stage)
         ]
         names = dict.fromkeys(name for *_, trial in trials for name in trial.params)
-        scores = {
-            (row.method, stage_of(row.category), row.reproduction, row.category): row.value
+        tests = {
+            (
+                row.method,
+                stage_of(row.category),
+                row.reproduction,
+                f"test.{row.category}",
+            ): row.value
             for row in self.rows
             if row.metric == PRIMARY
         }
-        categories = dict.fromkeys(category for *_, category in scores)
+        columns = dict.fromkeys(key[-1] for key in tests)
         return [
             {
                 "method": method,
@@ -452,11 +456,14 @@ class ExperimentResults:
                 "diverged": trial.diverged,
                 "seconds": trial.seconds,
                 "attempts": trial.attempts,
-                "trial": trial.trial_index if stage == Stage.SEARCH else trial.retrained,
-                "validation": trial.value if stage == Stage.SEARCH else None,
+                "trial": trial.trial_index if stage == "search" else trial.retrained,
+                "validation": trial.value if stage == "search" else None,
                 **{
-                    f"test.{category}": scores.get((method, stage, trial.trial_index, category))
-                    for category in categories
+                    column: tests.get(
+                        (method, stage, trial.trial_index, column),
+                        0.0 if stage == "search" and trial.diverged else None,
+                    )
+                    for column in columns
                 },
                 **{f"params.{name}": trial.params.get(name) for name in names},
             }

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
-import sys
-from dataclasses import fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from reality_check.cli.parsing import Commands, add_command, positive
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
-if TYPE_CHECKING:
-    from reality_check.report.analysis import Analysis
-
-#: Numbers of trials whose estimates are printed.
-_MAX_SIZES = 6
 _DETAILS = """\
 TABLE.csv has a row for each trial of a sweep, with the columns method, trial,
 validation (the score by which the sweep chooses, higher is better) and test (a
@@ -30,6 +20,16 @@ examples:
   reality-check compare wandb.csv --columns method=optimizer,trial=ID,validation=-val_loss,test=acc
   reality-check compare --optuna sqlite:///sweep.db adam sgd --columns test=test_accuracy
 """
+
+
+#: The options that :func:`reality_check.compare` takes as they are, with their help.
+_OPTIONS = {
+    "draws": "independent (random search) or adaptive: how a search drew its trials",
+    "scores": "retrained or own: which network of a trial was scored on the test data",
+    "common-draws": "yes or no: whether trial k of every method has the same draws",
+    "metric": "title of the test score",
+    "html": "file for the report as a page",
+}
 
 
 def add_parser(commands: Commands) -> None:
@@ -45,96 +45,36 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--columns",
         type=_columns,
-        default={},
         metavar="COLUMN=NAME,...",
         help="what the table, or an attribute of Optuna's trials, calls a column; -NAME if lower "
         "is better",
     )
     command.add_argument(
-        "--draws",
-        choices=("independent", "adaptive"),
-        help="whether trials were drawn at random, or by a sampler that learns from earlier ones",
-    )
-    command.add_argument(
-        "--scores",
-        choices=("retrained", "own"),
-        help="whether a test score is that of a retraining, or of the network of the trial",
-    )
-    command.add_argument(
-        "--common-draws",
-        choices=("yes", "no"),
-        help="whether trial k (of repeated searches: search k) of all methods has the same draws",
-    )
-    command.add_argument(
         "--budget",
         type=positive,
         metavar="N",
-        help="number of trials of the search that the verdict is about (default: a third of them)",
+        help="number of trials of the search that the verdict is about (default: a third)",
     )
-    command.add_argument("--metric", metavar="TITLE", help="title of the test score")
+    for option, text in _OPTIONS.items():
+        command.add_argument(f"--{option}", help=text)
     command.add_argument("--json", action="store_true", help="print the content of summary.json")
-    command.add_argument("--html", type=Path, metavar="FILE", help="also write the report")
 
 
 def run(options: argparse.Namespace) -> int:
-    from reality_check.report.analysis import Analysis
-    from reality_check.report.compared import Answers, compared_results
-    from reality_check.report.render.summary_json import summary_data, summary_json
-    from reality_check.report.summary import Summary
-    from reality_check.report.trial_tables import load_studies
-    from reality_check.report.writing import write_page
+    from reality_check.report.compared import compare, study_rows
+    from reality_check.report.render.summary_json import summary_json
 
-    table: Any
+    table, *others = options.table
     if options.optuna is not None:
-        table, name = load_studies(options.optuna, options.table), " | ".join(options.table)
-    elif len(options.table) == 1:
-        (table,) = options.table
-        name = Path(table).name
-    else:
+        table = list(study_rows(options.optuna, options.table))
+    elif others:
         raise UsageError(f"one table is compared at a time, got {len(options.table)}.")
-    answers = Answers(*(getattr(options, field.name) for field in fields(Answers)))
-    analysis = Analysis(Summary(compared_results(table, name, options.columns, answers)))
-    if options.json:
-        print(summary_json(summary_data(analysis)), end="")
-    else:
-        _print(analysis)
-    if options.html is not None:
-        write_page(analysis, options.html)
-        print(f"wrote {options.html}", file=sys.stderr)
+    names = ("columns", "budget", "draws", "scores", "common_draws", "metric", "html")
+    data = compare(table, **{name: getattr(options, name) for name in names})
+    print(summary_json(data) if options.json else data["text"], end="")
     return DONE
 
 
 def _columns(text: str) -> dict[str, str]:
     """Parse names of columns, for argparse."""
-    pairs = [pair.partition("=") for pair in text.split(",")]
-    if not all(name for *_, name in pairs):
-        raise argparse.ArgumentTypeError(f"must be COLUMN=NAME,COLUMN=NAME,..., got {text!r}")
-    return {column.strip(): name.strip() for column, _, name in pairs}
-
-
-def _print(analysis: Analysis) -> None:
-    """Print the estimates and the verdict, every pair, the budgets, and what all that rests on."""
-    from reality_check.cli.columns import name_table, print_table
-    from reality_check.cli.run_summary import print_summary
-    from reality_check.report.sections.tuning import budget_curves
-    from reality_check.report.sections.verdict import pair_sentence
-    from reality_check.report.wording import interval_text
-
-    summary, results = analysis.summary, analysis.summary.results
-    print_summary(results)
-    for category in summary.categories:
-        for pair in summary.comparisons(category):
-            sentence = pair_sentence(pair, summary.evidence, results.measure)
-            print(f"- {category}: {sentence}")
-    if curves := budget_curves(summary):
-        sizes = sorted({trials for curve in curves.values() for trials in curve})
-        sizes = sizes[:: math.ceil(len(sizes) / _MAX_SIZES)]
-        print(f"With so many trials ({summary.categories[0]}):")
-        table = name_table("method", *map(str, sizes))
-        for method, curve in curves.items():
-            cells = (interval_text(curve[n]) if n in curve else "-" for n in sizes)
-            table.add_row(method, *cells)
-        print_table(table)
-    print("What this rests on:")
-    for note in results.deviations:
-        print(f"- {note.text}")
+    return dict(pair.split("=", 1) for pair in text.split(","))

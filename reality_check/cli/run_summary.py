@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reality_check.cli.columns import name_table, print_table
-from reality_check.config.metrics import PRIMARY
+from reality_check.config.metrics import CATEGORIES, PRIMARY
 from reality_check.report.sections.untrained import untrained_sentence
 from reality_check.report.sections.verdict import SINGLE_SEARCH, leaders
 from reality_check.report.summary import Evidence, Summary
@@ -17,10 +17,9 @@ def print_summary(results: ExperimentResults) -> None:
     """Print means with their intervals, and the leading methods."""
     summary = Summary(results)
     print(
-        f"{results.measure} on the {results.tested_on} in %, mean and 95 % interval over n "
-        f"{summary.evidence.repeats}:"
+        f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.evidence.repeats}:"
     )
-    categories = [c for c in summary.categories if summary.samples(c, PRIMARY)]
+    categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
     table = name_table("method", *categories)
     for method in results.methods:
         cells = [summary.estimates(category).get(method.name) for category in categories]
@@ -35,7 +34,7 @@ def print_summary(results: ExperimentResults) -> None:
         print(SINGLE_SEARCH)
     if sentence := untrained_sentence(summary):
         print(sentence)
-    if results.deviations and results.reference:
+    if results.deviations:
         print(
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "
             "the top of the report."

@@ -1,16 +1,22 @@
-"""The results of trials that were made elsewhere, for the same statistics as those of a run."""
+"""The verdict on trials that were made elsewhere, by the statistics of a run's report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import csv
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from reality_check.config.metrics import PRIMARY
+from reality_check.config.metrics import DIVERGED, PRIMARY
 from reality_check.config.search import least_retrained
+from reality_check.report.analysis import Analysis
+from reality_check.report.render.html import report_html
+from reality_check.report.render.markdown import report_md
+from reality_check.report.render.summary_json import summary_data
+from reality_check.report.sections import report_sections
 from reality_check.report.summary import Summary
-from reality_check.report.trial_tables import Searches, Trial, read_trials
-from reality_check.report.wording import counted, counts_text
 from reality_check.results import (
     Deviation,
     ExperimentResults,
@@ -19,263 +25,312 @@ from reality_check.results import (
     TrialRecord,
 )
 from reality_check.statistics import MAX_LEFT_OUT, MIN_TESTED, left_out, subset_degrees
+from reality_check.studies.storage import open_storage, storage_file
 from reality_check.utils.errors import UsageError
+from reality_check.utils.files import atomic_write
 
-#: The questions that no table answers: each with its answers, and what the answer means.
-QUESTIONS = {
-    "draws": {
-        "independent": "The trials of a search are taken as drawn independently of each other (at "
-        "random), because you said so.",
-        "adaptive": "The trials of a search are taken as drawn by a sampler that learns from "
-        "earlier ones, because you said so: only repeated searches are independent.",
-    },
-    "scores": {
-        "retrained": "A test score is taken as that of a retraining with a fresh seed, because you "
-        "said so: the verdict is about tuning a method, and training it again with what was found.",
-        "own": "A test score is taken as that of the network of the trial itself, because you said "
-        "so: the verdict is about the network that a search ends with, not about a retraining.",
-    },
-    "common-draws": {
-        "yes": "Trial k of every method (with repeated searches: search k) is taken as having the "
-        "same draws, because you said so. So methods are compared trial by trial where their "
-        "trials are the same and more than half of their hyper-parameters.",
-        "no": "Methods are taken as having draws of their own, because you said so.",
-    },
+#: What no table says: in words, and what the report says of each answer.
+_QUESTIONS = {
+    "draws": (
+        "whether the trials of a search were drawn independently (random search), or by an adaptive "
+        "sampler, which learns from earlier ones (TPE, Gaussian process)",
+        {
+            "independent": "The trials of a search are taken as independent draws (random search), "
+            "because you said so.",
+            "adaptive": "The trials of a search are taken as drawn by an adaptive sampler, because "
+            "you said so.",
+        },
+    ),
+    "scores": (
+        "whether a test score is of a network retrained with a fresh seed, or of the trial's own",
+        {
+            "retrained": "Test scores are taken as those of retrainings with fresh seeds, because "
+            "you said so: the verdict is about a retraining of what a search finds.",
+            "own": "Test scores are taken as those of the trials' own networks, because you said "
+            "so: the verdict is about the network that a search ends with, not about a retraining.",
+        },
+    ),
+    "common draws": (
+        "whether trial k (search k, if repeated) of every method has the same draws",
+        {
+            "yes": "Trial k (search k, if repeated) of every method is taken as having the same "
+            "draws, because you said so. Two methods are compared trial by trial if these, and more "
+            "than half of the names of their hyper-parameters, are the same.",
+            "no": "Methods are taken as having draws of their own, because you said so.",
+        },
+    ),
 }
-_ASKED = {
-    "draws": "how a search drew its trials: independently of each other (a random search), or by "
-    "an adaptive sampler that learns from earlier ones (TPE, Gaussian process)",
-    "scores": "what a test score is that of: a network retrained with a fresh seed, or the trial's "
-    "own network",
-    "common-draws": "whether trial k of every method has the same draws (the same learning rate, "
-    "...)",
-}
+#: Cells without a score.
+_EMPTY = ("", "nan", "none", "inf")
 _UNKNOWN = (
-    "No table says whether all trials that were made are in it, or whether test scores were looked "
-    "at before the methods, the ranges and the budget were chosen. Either would favour a method."
+    "No table says whether all trials are in it, or whether anybody looked at test scores before "
+    "the methods, the ranges and the budget were chosen. A trial without a validation score counts "
+    "as one that loses to all others."
 )
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a table does not say.
-
-    Attributes:
-        draws: ``"independent"`` or ``"adaptive"``: how a search drew its trials.
-        scores: ``"retrained"`` or ``"own"``: the network that was scored on the test data.
-        common_draws: ``"yes"`` or ``"no"``: whether trial k of every method has the same draws; a
-            column ``draw`` says so by itself.
-        budget: the number of trials of the search that verdicts are about, where all subsets of one
-            search are estimated; by default a third of the trials.
-        metric: the title of the test score.
-    """
-
-    draws: str | None = None
-    scores: str | None = None
-    common_draws: str | None = None
-    budget: int | None = None
-    metric: str | None = None
+#: The trials by method, search and number; and the test scores, each with that key and its column.
+_Key = tuple[str, int, int]
+_Trials = dict[_Key, TrialRecord]
+_Tests = list[tuple[_Key, str, float]]
 
 
-def compared_results(
-    table: Any, name: str, columns: Mapping[str, str], answers: Answers
-) -> ExperimentResults:
-    """Return the results of a table of trials.
+def compare(
+    table: Any,
+    *,
+    draws: str | None = None,
+    scores: str | None = None,
+    common_draws: str | None = None,
+    budget: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    metric: str = "score",
+    html: str | Path | None = None,
+) -> dict[str, Any]:
+    """Return the verdict on trials that were made elsewhere.
+
+    >>> import reality_check as rc
+    >>> verdict = rc.compare("sweep.csv", draws="independent", scores="own")  # doctest: +SKIP
 
     Args:
-        table: a CSV file, rows, a data frame or studies, see :func:`read_trials`.
-        name: the title of the report.
-        columns: the names of columns in the table by our names, see :func:`read_trials`.
-        answers: what the table does not say.
+        table: a CSV file, a data frame of pandas, or rows, each a mapping. Its columns are
+            ``method``, ``trial``, ``validation`` (higher is better), ``test`` (a fraction or
+            percent; empty where nothing was scored) or several ``test.NAME``, and perhaps
+            ``search`` (of repeated searches), ``draw``, ``seed`` (of a retraining) and the
+            hyper-parameters ``params.NAME``. Further rows of a trial are retrainings of it.
+        draws: ``"independent"`` if every trial was drawn at random, ``"adaptive"`` if a sampler
+            learned from earlier ones.
+        scores: ``"retrained"`` if test scores are of networks that were trained again with fresh
+            seeds, ``"own"`` if they are of the networks of the trials.
+        common_draws: ``"yes"`` if trial k (or search k, if searches are repeated) of every method
+            has the same draws, else ``"no"``. A column ``draw`` says yes.
+        budget: the number of trials of a search that the verdict is about, estimated from all
+            subsets of the one search of each method; by default a third of the trials.
+        columns: what the table calls a column, by its name above; a minus sign before it says that
+            lower is better.
+        metric: the title of the test score.
+        html: a file for the report as a page.
+
+    Returns:
+        The content of ``summary.json`` (``docs/results.md``): ``verdict``, ``results``, ...
 
     Raises:
-        UsageError: the table cannot be read, a question is open, or no estimate is possible.
+        UsageError: the table cannot be read, it leaves a question open, or it allows no estimate.
     """
-    searches = read_trials(table, columns)
-    if not searches:
-        raise UsageError("the table has no trials.")
-    given = _answered(searches, answers)
-    repeated = any(len(by_search) > 1 for by_search in searches.values())
-    for method, by_search in searches.items():
-        _check_searches(method, by_search, repeated, given["draws"] == "adaptive")
-        _check_scores(method, by_search, given["scores"] == "own")
-    sizes = {method: len(next(iter(of.values()))) for method, of in searches.items()}
-    budget = None if repeated else answers.budget or max(1, min(sizes.values()) // 3)
+    trials, tests = _parsed(_rows(table, columns or {}))
+    sizes = Counter(key[:2] for key in trials)
+    repeated = _check_searches(sizes, draws)
+    search = {"trials": min(sizes.values())}
+    if not repeated:
+        search["budget"] = budget or max(1, search["trials"] // 3)
+    given = {"draws": draws, "scores": scores, "common draws": common_draws}
+    methods = dict.fromkeys(method for method, _ in sizes)
     results = ExperimentResults(
-        name=name,
-        protocol="",
-        reference="",
-        finished=True,
-        methods=tuple(
-            _method(method, by_search, given.get("common-draws") == "no")
-            for method, by_search in searches.items()
+        f"Comparison of {len(methods)} methods",
+        "",
+        "",
+        True,
+        tuple(
+            MethodResults(
+                name,
+                loss="",
+                search=tuple(trials[key] for key in sorted(trials) if key[0] == name),
+                # Without hyper-parameters, the draw is what methods may have in common.
+                searched=tuple({p: 0 for k in trials if k[0] == name for p in trials[k].params})
+                or ("draw",),
+                has_own_draws=common_draws == "no",
+            )
+            for name in methods
         ),
-        rows=tuple(_result_rows(name, searches, repeated)),
-        deviations=(
-            *(Deviation(question, QUESTIONS[question][word]) for question, word in given.items()),
-            *_notes(searches, sizes, budget),
-        ),
-        config={
-            "protocol": {"search": {"budget": budget}},
-            "methods": [{"name": method, "trials": size} for method, size in sizes.items()],
-        },
-        measure=answers.metric or columns.get("test", "score"),
+        tuple(_result_rows(trials, tests, repeated, scores == "own")),
+        deviations=tuple(_notes(given)),
+        config={"protocol": {"search": search}},
+        measure=metric,
         tested_on="test data",
     )
-    if budget is not None:
-        _check_budget(Summary(results), budget)
-    return results
+    analysis = Analysis(Summary(results))
+    if not repeated:
+        _check_budget(analysis.summary)
+    sections = report_sections(analysis)
+    if html is not None:
+        atomic_write(Path(html), report_html(results.name, sections))
+    # Words in place of pictures
+    text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
+    return summary_data(analysis) | {"text": text}
 
 
-def _answered(searches: Searches, answers: Answers) -> dict[str, str]:
-    """Return the answer to each question that the table leaves open."""
-    given = {"draws": answers.draws, "scores": answers.scores}
-    if len(searches) > 1:
-        drawn = any(trial.draw for of in searches.values() for ts in of.values() for trial in ts)
-        given["common-draws"] = "yes" if drawn else answers.common_draws
+def _notes(given: Mapping[str, str | None]) -> Iterator[Deviation]:
+    """Yield what the verdict rests on.
+
+    Raises:
+        UsageError: a question is open.
+    """
+    if asked := [
+        f"{question}, {text} ({' or '.join(said)})"
+        for question, (text, said) in _QUESTIONS.items()
+        if given[question] not in said
+    ]:
+        raise UsageError(f"the table does not say, so please do: {'; '.join(asked)}.")
     for question, answer in given.items():
-        if answer not in QUESTIONS[question]:
-            got = "" if answer is None else f", got {answer!r}"
-            raise UsageError(
-                f"the table does not say {_ASKED[question]}; answer with --{question} "
-                f"{' or '.join(QUESTIONS[question])}{got}."
-            )
-    return {question: str(answer) for question, answer in given.items()}
-
-
-def _check_searches(
-    method: str, by_search: Mapping[str, Sequence[Trial]], repeated: bool, adaptive: bool
-) -> None:
-    """Refuse a single adaptive search, and searches that are no repetitions of each other."""
-    if len(by_search) == 1 and (repeated or adaptive):
-        why = "others have several" if repeated else "its sampler is adaptive"
-        raise UsageError(
-            f"{method} has one search and {why}: one search shows what it found, not what another "
-            "would find; repeat it with other seeds, three times or more (column search)."
-        )
-    if not any(trial.tests for trials in by_search.values() for trial in trials):
-        raise UsageError(f"no trial of {method} has a test score.")
-    counts = {search: len(trials) for search, trials in by_search.items()}
-    if len(set(counts.values())) > 1:
-        raise UsageError(
-            f"searches of {method} must have equal numbers of trials, got {counts_text(counts)}."
-        )
-    for search, trials in by_search.items():
-        where = f"search {search} of {method}" if repeated else method
-        best = _winner(trials)
-        if best.validation is None:
-            raise UsageError(f"no trial of {where} has a validation score.")
-        if repeated and not best.tests:
-            raise UsageError(
-                f"trial {best.label}, which won {where}, has no test score; score what each search "
-                "has chosen (0 if its training diverged)."
-            )
-
-
-def _check_scores(method: str, by_search: Mapping[str, Sequence[Trial]], own: bool) -> None:
-    """Refuse test scores that no search could have chosen, or that cannot be of one network."""
-    for trial in (trial for trials in by_search.values() for trial in trials if trial.tests):
-        if trial.validation is None:
-            raise UsageError(
-                f"trial {trial.label} of {method} has a test score, but no validation score; a "
-                "retraining has the method, search and trial of the trial that it retrains."
-            )
-        if own and len(trial.tests) > 1:
-            raise UsageError(
-                f"trial {trial.label} of {method} has {len(trial.tests)} test scores, but --scores "
-                "own is about one network; write --scores retrained if these are retrainings."
-            )
-
-
-def _winner(trials: Sequence[Trial]) -> Trial:
-    """Return the trial with the best validation score; of equal ones, one with a test score."""
-    return max(trials, key=lambda t: (t.validation is not None, t.validation or 0.0, bool(t.tests)))
-
-
-def _method(
-    method: str, by_search: Mapping[str, Sequence[Trial]], own_draws: bool
-) -> MethodResults:
-    """Return the records of a method; a trial without a validation score loses to all others."""
-    trials = [(number, trial) for number, of in enumerate(by_search.values()) for trial in of]
-    worst = min(t.validation for _, t in trials if t.validation is not None) - 1
-    records = [
-        TrialRecord(
-            trial.number,
-            "complete",
-            worst if trial.validation is None else trial.validation,
-            trial.params,
-            search=search,
-        )
-        for search, trial in trials
-    ]
-    values: dict[str, set[str]] = {}
-    for name, value in (item for _, trial in trials for item in trial.params.items()):
-        values.setdefault(name, set()).add(str(value))
-    return MethodResults(
-        name=method,
-        loss="",
-        search=tuple(sorted(records, key=lambda r: (r.search, r.trial_index))),
-        # Without parameters, the draw as a whole is what methods may have in common.
-        searched=tuple(name for name in values if len(values[name]) > 1) if values else ("draw",),
-        has_own_draws=own_draws,
-    )
-
-
-def _result_rows(name: str, searches: Searches, repeated: bool) -> Iterator[ResultRow]:
-    """Yield the test scores of the winners of repeated searches, or of all trials of one search."""
-    for method, by_search in searches.items():
-        scored = (
-            (search, trial, scores)
-            for search, trials in enumerate(by_search.values())
-            for trial in ([_winner(trials)] if repeated else trials)
-            for scores in trial.tests
-        )
-        for run, (search, trial, scores) in enumerate(scored):
-            for category, value in scores.items():
-                yield ResultRow(name, method, category, run, PRIMARY, value, search, trial.number)
-
-
-def _notes(searches: Searches, sizes: Mapping[str, int], budget: int | None) -> Iterator[Deviation]:
-    """Yield what else a reader should know of the table."""
-    if budget is not None:
-        yield Deviation(
-            "budget",
-            f"The verdict is about a search of {budget} trials (--budget), estimated from all such "
-            f"subsets of one search of each method: {counts_text(sizes)} trials.",
-        )
-    elif len(set(sizes.values())) > 1:
-        text = f"The searches of the methods are not of one length: {counts_text(sizes)} trials."
-        yield Deviation("unequal search", text, True)
-    missing = {
-        method: sum(trial.validation is None for trials in of.values() for trial in trials)
-        for method, of in searches.items()
-    }
-    if any(missing.values()):
-        yield Deviation(
-            "failed trials",
-            f"Trials without a validation score (failed, pruned, diverged): {counts_text(missing)}. "
-            "They use up budget and lose to all others.",
-        )
+        yield Deviation(question, _QUESTIONS[question][1][str(answer)])
     yield Deviation("unknown", _UNKNOWN)
 
 
-def _check_budget(summary: Summary, budget: int) -> None:
-    """Refuse a budget that the trials of a method do not allow to be estimated."""
+def study_rows(url: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the trials of Optuna's studies; one that did not complete has no validation score.
+
+    Args:
+        url: their storage, such as ``sqlite:///studies.db``.
+        names: ``STUDY``, or ``METHOD=STUDY``; studies of one method are repeated searches.
+
+    Raises:
+        UsageError: there is no such storage or study, or it has several objectives.
+    """
+    from optuna import load_study
+
+    file = storage_file(url)
+    if file is not None and not file.exists():
+        raise UsageError(f"--optuna {url}: there is no such file.")
+    storage = open_storage(url)
+    for method, _, name in (text.rpartition("=") for text in names):
+        try:
+            study = load_study(study_name=name, storage=storage)
+            sign = -1 if study.direction.name == "MINIMIZE" else 1
+        except (KeyError, RuntimeError) as error:
+            raise UsageError(
+                f"--optuna {url} has no study {name!r} of a single objective."
+            ) from error
+        for trial in study.trials:
+            params = {f"params.{key}": value for key, value in trial.params.items()}
+            cells = {"method": method or name, "search": name, "trial": trial.number}
+            if trial.state.name == "COMPLETE":
+                cells["validation"] = sign * trial.value
+            yield {"validation": None, **trial.user_attrs, **params, **cells}
+
+
+def _rows(table: Any, columns: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return the cells of each row that are not empty, by our names of columns."""
+    if isinstance(table, str | Path):
+        try:
+            with open(table, encoding="utf-8-sig", newline="") as file:
+                table = list(csv.DictReader(file))
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(f"{table} cannot be read as a CSV file: {error}.") from error
+    rows = []
+    for row in table.to_dict("records") if hasattr(table, "to_dict") else table:
+        cells = {str(name): str(value).strip() for name, value in row.items()}
+        for column, name in columns.items():
+            if name.removeprefix("-") not in cells:
+                raise UsageError(
+                    f"no column {name!r} for {column}; the table has {', '.join(cells)}."
+                )
+            text = cells[name.removeprefix("-")]
+            cells[column] = f"-{text}".replace("--", "") if name.startswith("-") else text
+        rows.append({k: v for k, v in cells.items() if v.strip("-").lower() not in _EMPTY})
+    return rows
+
+
+def _parsed(rows: Iterable[Mapping[str, str]]) -> tuple[_Trials, _Tests]:
+    """Return the trials and the test scores of rows, each of a trial or of a retraining of one."""
+    trials, tests = _Trials(), _Tests()
+    searches, draws = dict[str, int](), dict[str, int]()
+    for row in rows:
+        try:
+            scores = {
+                k: float(row[k]) for k in row if k.partition(".")[0] in ("validation", "test")
+            }
+            method, search, draw = (
+                row["method"],
+                row.get("search", ""),
+                row.get("draw", row["trial"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise UsageError(
+                f"every row needs a method, a trial, and numbers as scores: {error} in {row}."
+            ) from error
+        number = searches.setdefault(search, len(searches))
+        key = method, number, draws.setdefault(draw, len(draws))
+        validation = scores.pop("validation", None if scores else DIVERGED)
+        if validation is not None:
+            if key in trials:
+                raise UsageError(
+                    f"trial {row['trial']} of {method} is twice in the table; leave the validation "
+                    "score of a retraining empty, and name repeated searches in a column search."
+                )
+            params = {k.removeprefix("params."): row[k] for k in row if k.startswith("params.")}
+            trials[key] = TrialRecord(key[2], "complete", validation, params, search=number)
+        tests += [(key, column, value) for column, value in scores.items()]
+    return trials, tests
+
+
+def _check_searches(sizes: Mapping[tuple[str, int], int], draws: str | None) -> bool:
+    """Return whether searches are repeated; refuse those that say nothing about a method."""
+    searches = Counter(method for method, _ in sizes)
+    single = [method for method, number in searches.items() if number == 1]
+    if single and (draws == "adaptive" or len(single) < len(searches)):
+        raise UsageError(
+            f"{single[0]} has one search, which shows what it found, not what another one would "
+            "find; repeat it with other seeds, three times or more (column search)."
+        )
+    if not single and len({*sizes.values()}) > 1:
+        raise UsageError(
+            "repeated searches must have equally many trials, since the verdict is about one "
+            f"budget, but they have {min(sizes.values())} to {max(sizes.values())}."
+        )
+    return not single
+
+
+def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> Iterator[ResultRow]:
+    """Yield the test scores of the winners of repeated searches, or of all trials of single ones.
+
+    Raises:
+        UsageError: a score is missing or out of place, or is neither a fraction nor in percent.
+    """
+    scored = {key for key, *_ in tests}
+    for method, *_ in scored - trials.keys():
+        raise UsageError(
+            f"a test score of {method} is of a trial without a validation score; a retraining has "
+            "the method, search and trial (or draw) of the trial that it repeats."
+        )
+    if own and len({test[:2] for test in tests}) < len(tests):
+        raise UsageError(
+            "a trial has several test scores, but only one network of its own; are these "
+            "retrainings (--scores retrained)?"
+        )
+    ranked = sorted(trials, key=lambda key: (trials[key].value, key in scored))
+    winners = {*{key[:2]: key for key in ranked}.values()}  # the last of each search
+    for method, *_ in winners - scored:
+        raise UsageError(
+            f"the best trial of a search of {method} has no test score (0 if training diverged)."
+        )
+    most = max(abs(value) for *_, value in tests)
+    if most > 100:
+        raise UsageError(
+            f"test scores must be fractions or percent, got {most:g}; divide all by one number, "
+            "which changes no verdict."
+        )
+    for run, (key, column, value) in enumerate(tests):
+        if key in winners or not repeated:
+            value /= 100 if most > 1 else 1
+            category = column.removeprefix("test.")
+            yield ResultRow("", key[0], category, run, PRIMARY, value, *key[1:])
+
+
+def _check_budget(summary: Summary) -> None:
+    """Refuse a number of trials that cannot be estimated from single searches."""
+    budget = summary.budget
     for (category, _, method), rows in summary.rows.items():
         validation, tests = summary.subsets(rows)
         trials = len(validation)
-        allowed = [n for n in range(1, trials + 1) if subset_degrees(trials, n) >= MIN_TESTED - 1]
-        if budget not in allowed:
-            instead = f"write --budget {allowed[-1]} or less" if allowed else "make more"
+        if budget > trials or subset_degrees(trials, budget) < MIN_TESTED - 1:
             raise UsageError(
-                f"--budget {budget} of the {trials} trials of {method}: fewer than {MIN_TESTED} "
-                f"effective trials would decide, which allows no interval; {instead}."
+                f"a search of {budget} of the {trials} trials of {method} would be decided by "
+                f"fewer than {MIN_TESTED} effective trials, too few for an interval; make more, or "
+                f"write --budget {max(1, trials // 3)}."
             )
-        share = left_out(validation, tests, budget)
-        if share > MAX_LEFT_OUT:
+        if (share := left_out(validation, tests, budget)) > MAX_LEFT_OUT:
             raise UsageError(
-                f"{share:.0%} of all searches of {budget} trials of {method} are won by a trial "
-                f"without a test score ({category}); score at least the best "
+                f"{share:.0%} of all searches of {budget} trials of {method} are won by trials "
+                f"without a test score ({category}); score the best "
                 f"{least_retrained(trials, budget)} trials (0 if a training diverged), or write a "
                 "larger --budget."
             )

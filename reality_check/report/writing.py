@@ -12,7 +12,7 @@ from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
 from reality_check.report.render.report_files import check_no_output_folder, remove_report
 from reality_check.report.render.summary_json import summary_data, summary_json
-from reality_check.report.sections import report_sections, table_sections
+from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import groups_sections
 from reality_check.report.sections.verdict import PAIR_KEYS, comparison_records
 from reality_check.report.summary import Summary
@@ -46,11 +46,6 @@ def pack_pages(results: ExperimentResults) -> dict[str, str]:
         "results.csv": results_csv(results),
         "trials.csv": trials_csv(results),
     }
-
-
-def write_page(analysis: Analysis, file: Path) -> None:
-    """Write the report of a table of trials (:mod:`.compared`) as a page."""
-    atomic_write(file, report_html(analysis.summary.results.name, table_sections(analysis)))
 
 
 def _write(results: ExperimentResults, out_dir: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from reality_check.report.analysis import Analysis
 from reality_check.report.sections.agreement import agreement_section
-from reality_check.report.sections.blocks import Bullets, Folded, Section
+from reality_check.report.sections.blocks import Folded, Section
 from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.comparison import comparison_section
@@ -24,7 +24,10 @@ from reality_check.report.sections.tuning import luck_section, tuning_section
 from reality_check.report.sections.untrained import baselines_section
 from reality_check.report.sections.verdict import NOISE_TEXTS, verdict_section
 
-__all__ = ["report_sections", "table_sections"]
+__all__ = ["report_sections"]
+
+#: Anchors of the sections that need no more than scores.
+_OF_ANY_TRIALS = ("overview", "tuning", "box", "statistics")
 
 
 def report_sections(analysis: Analysis) -> list[Section]:
@@ -57,21 +60,10 @@ def report_sections(analysis: Analysis) -> list[Section]:
         settings_section(summary),
         reproduce_section(summary),
     )
-    return [section for section in sections if section is not None]
-
-
-def table_sections(analysis: Analysis) -> list[Section]:
-    """Return the sections on a table of trials that were made elsewhere (:mod:`..compared`)."""
-    summary = analysis.summary
-    given = tuple(deviation.text for deviation in summary.results.deviations)
-    statistics = Section("statistics", "Statistics", (NOISE_TEXTS[summary.evidence],))
-    sections = (
-        overview_section(summary),
-        tuning_section(analysis),
-        Section("given", "What this rests on", (Bullets(given),)),
-        _with_folds(statistics, (verdict_section(analysis), luck_section(analysis))),
-    )
-    return [section for section in sections if section is not None]
+    found = [section for section in sections if section is not None]
+    if not summary.results.reference:  # trials that were made elsewhere
+        return [section for section in found if section.anchor in _OF_ANY_TRIALS]
+    return found
 
 
 def _folded_rest(section: Section | None, title: str) -> Section | None:

@@ -34,8 +34,8 @@ def tuning_section(analysis: Analysis) -> Section | None:
         return None
     category = summary.categories[0]
     caption = (
-        f"Test {summary.results.measure} ({category}) of what a search of so many trials finds, with 95 % "
-        f"intervals; the verdicts are at {summary.budget} (dashed)."
+        f"Test {summary.results.measure} ({category}) of what a search of so many trials finds, "
+        f"with 95 % intervals; the verdicts are at {summary.budget} (dashed)."
     )
     means_text = [
         f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
