@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from reality_check.cli.parsing import Commands, add_command, positive
 from reality_check.utils.errors import UsageError
@@ -22,11 +23,14 @@ examples:
 """
 
 
-#: The options that :func:`reality_check.compare` takes as they are, with their help.
+#: The arguments of :func:`reality_check.compare`, with their help.
 _OPTIONS = {
-    "draws": "independent (random search) or adaptive: how a search drew its trials",
-    "scores": "retrained or own: which network of a trial was scored on the test data",
-    "common-draws": "yes or no: whether trial k of every method has the same draws",
+    "draws": "independent (each trial was drawn at random) or adaptive (by a sampler that learns)",
+    "scores": "retrained (test scores of networks retrained with fresh seeds) or own (the trials')",
+    "common-draws": "yes or no: trial k, or repeated search k, of every method has the same draws",
+    "columns": "COLUMN=NAME,...: what the table, or an attribute of Optuna's trials, calls a "
+    "column; -NAME if lower is better",
+    "budget": "number of trials of a search that the verdict is about (default: a third of them)",
     "metric": "title of the test score",
     "html": "file for the report as a page",
 }
@@ -36,27 +40,12 @@ def add_parser(commands: Commands) -> None:
     title = "give the verdict on trials that were made elsewhere"
     command = add_command(commands, "compare", run, title, _DETAILS)
     command.add_argument(
-        "table",
-        nargs="+",
-        metavar="TABLE",
-        help="a .csv file; with --optuna the names of studies, STUDY or METHOD=STUDY",
+        "tables", nargs="+", metavar="TABLE", help="a .csv file; with --optuna names of studies"
     )
-    command.add_argument("--optuna", metavar="URL", help="storage of the studies")
-    command.add_argument(
-        "--columns",
-        type=_columns,
-        metavar="COLUMN=NAME,...",
-        help="what the table, or an attribute of Optuna's trials, calls a column; -NAME if lower "
-        "is better",
-    )
-    command.add_argument(
-        "--budget",
-        type=positive,
-        metavar="N",
-        help="number of trials of the search that the verdict is about (default: a third)",
-    )
-    for option, text in _OPTIONS.items():
-        command.add_argument(f"--{option}", help=text)
+    command.add_argument("--optuna", metavar="URL", help="storage of studies")
+    for name, text in _OPTIONS.items():
+        kind = {"columns": _columns, "budget": positive}.get(name, str)
+        command.add_argument(f"--{name}", type=kind, help=text)
     command.add_argument("--json", action="store_true", help="print the content of summary.json")
 
 
@@ -64,12 +53,12 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.report.compared import compare, study_rows
     from reality_check.report.render.summary_json import summary_json
 
-    table, *others = options.table
+    table: Any = options.tables[0]
     if options.optuna is not None:
-        table = list(study_rows(options.optuna, options.table))
-    elif others:
-        raise UsageError(f"one table is compared at a time, got {len(options.table)}.")
-    names = ("columns", "budget", "draws", "scores", "common_draws", "metric", "html")
+        table = study_rows(options.optuna, options.tables)
+    elif len(options.tables) > 1:
+        raise UsageError(f"one table is compared at a time, got {len(options.tables)}.")
+    names = (name.replace("-", "_") for name in _OPTIONS)
     data = compare(table, **{name: getattr(options, name) for name in names})
     print(summary_json(data) if options.json else data["text"], end="")
     return DONE
@@ -77,4 +66,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _columns(text: str) -> dict[str, str]:
     """Parse names of columns, for argparse."""
-    return dict(pair.split("=", 1) for pair in text.split(","))
+    pairs = [pair.split("=", 1) for pair in text.split(",")]
+    if any(len(pair) < 2 for pair in pairs):
+        raise argparse.ArgumentTypeError(f"must be COLUMN=NAME,COLUMN=NAME,..., got {text!r}")
+    return dict(pairs)

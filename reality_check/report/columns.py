@@ -54,6 +54,11 @@ BUILT_IN = (
 )
 
 
+def _built_in(summary: Summary) -> tuple[Column, ...]:
+    """Return the built-in columns; of trials that were made elsewhere they are not known."""
+    return BUILT_IN if summary.results.reference else ()
+
+
 def own_columns(summary: Summary) -> dict[str, Description]:
     """Return the descriptions of the user's own columns by name; of two, the first method's."""
     return {
@@ -65,7 +70,7 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
     """Return the headings of all columns: built-in ones, then the user's own."""
-    return (*(column.title for column in BUILT_IN), *map(_heading, own_columns(summary).values()))
+    return (*(column.title for column in _built_in(summary)), *map(_heading, own_columns(summary).values()))
 
 
 def _heading(description: Description) -> str:
@@ -79,15 +84,15 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     names = own_columns(summary)
     record = summary.records.get(method)
     if record is None:
-        return (NOTHING,) * (len(BUILT_IN) + len(names))
+        return (NOTHING,) * len(column_titles(summary))
     values = {value.name: value.value for value in record.columns}
     cells = [values.get(name) for name in names]
     return (
-        *(column.cell_text(record, stage_of(category)) for column in BUILT_IN),
+        *(column.cell_text(record, stage_of(category)) for column in _built_in(summary)),
         *(NOTHING if value is None else parameter(value) for value in cells),
     )
 
 
 def untrained_cells(summary: Summary) -> tuple[str, ...]:
     """Return the cells of a baseline, in the order of :func:`column_titles`."""
-    return (*(column.untrained for column in BUILT_IN), *(NOTHING for _ in own_columns(summary)))
+    return (*(column.untrained for column in _built_in(summary)), *(NOTHING for _ in own_columns(summary)))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,49 +30,38 @@ from reality_check.studies.storage import open_storage, storage_file
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 
-#: What no table says: in words, and what the report says of each answer.
-_QUESTIONS = {
-    "draws": (
-        "whether the trials of a search were drawn independently (random search), or by an adaptive "
-        "sampler, which learns from earlier ones (TPE, Gaussian process)",
-        {
-            "independent": "The trials of a search are taken as independent draws (random search), "
-            "because you said so.",
-            "adaptive": "The trials of a search are taken as drawn by an adaptive sampler, because "
-            "you said so.",
-        },
-    ),
-    "scores": (
-        "whether a test score is of a network retrained with a fresh seed, or of the trial's own",
-        {
-            "retrained": "Test scores are taken as those of retrainings with fresh seeds, because "
-            "you said so: the verdict is about a retraining of what a search finds.",
-            "own": "Test scores are taken as those of the trials' own networks, because you said "
-            "so: the verdict is about the network that a search ends with, not about a retraining.",
-        },
-    ),
-    "common draws": (
-        "whether trial k (search k, if repeated) of every method has the same draws",
-        {
-            "yes": "Trial k (search k, if repeated) of every method is taken as having the same "
-            "draws, because you said so. Two methods are compared trial by trial if these, and more "
-            "than half of the names of their hyper-parameters, are the same.",
-            "no": "Methods are taken as having draws of their own, because you said so.",
-        },
-    ),
+_ASKED = (
+    "a table does not say how it came about, so please do: --draws independent (each trial of a "
+    "search was drawn at random) or adaptive (by a sampler that learns from earlier ones: TPE, "
+    "Gaussian process); --scores retrained (test scores are those of networks retrained with fresh "
+    "seeds) or own (of the trials' own networks); --common-draws yes or no (trial k, or repeated "
+    "search k, of every method has the same draws)"
+)
+#: What the report says of each answer.
+_SAID = {
+    "draws independent": "The trials of a search are taken as independent draws (random search), "
+    "because you said so.",
+    "draws adaptive": "The trials of a search are taken as drawn by an adaptive sampler, because "
+    "you said so.",
+    "scores retrained": "Test scores are taken as those of retrainings with fresh seeds, because "
+    "you said so: the verdict is about a retraining of what a search finds.",
+    "scores own": "Test scores are taken as those of the trials' own networks, because you said "
+    "so: the verdict is about the network that a search ends with, not about a retraining.",
+    "common draws yes": "Trial k (or repeated search k) of every method is taken as having the "
+    "same draws, because you said so, or a column draw does. Two methods are compared trial by trial if "
+    "these, and more than half of the names of their hyper-parameters, are the same.",
+    "common draws no": "Methods are taken as having draws of their own, because you said so.",
 }
-#: Cells without a score.
-_EMPTY = ("", "nan", "none", "inf")
 _UNKNOWN = (
     "No table says whether all trials are in it, or whether anybody looked at test scores before "
     "the methods, the ranges and the budget were chosen. A trial without a validation score counts "
     "as one that loses to all others."
 )
 
-
-#: The trials by method, search and number; and the test scores, each with that key and its column.
+#: Method, search and number of a trial.
 _Key = tuple[str, int, int]
 _Trials = dict[_Key, TrialRecord]
+#: Test scores, each with the key of its trial and the name of its column.
 _Tests = list[tuple[_Key, str, float]]
 
 
@@ -83,7 +73,7 @@ def compare(
     common_draws: str | None = None,
     budget: int | None = None,
     columns: Mapping[str, str] | None = None,
-    metric: str = "score",
+    metric: str | None = None,
     html: str | Path | None = None,
 ) -> dict[str, Any]:
     """Return the verdict on trials that were made elsewhere.
@@ -116,63 +106,44 @@ def compare(
     Raises:
         UsageError: the table cannot be read, it leaves a question open, or it allows no estimate.
     """
-    trials, tests = _parsed(_rows(table, columns or {}))
+    rows = list(_rows(table, columns or {}))
+    if any("draw" in row for row in rows):
+        common_draws = "yes"
+    answers = f"draws {draws}", f"scores {scores}", f"common draws {common_draws}"
+    for answer in answers:
+        if answer not in _SAID:
+            raise UsageError(f"{_ASKED}; got {answer}.")
+    trials, tests = _parsed(rows)
     sizes = Counter(key[:2] for key in trials)
-    repeated = _check_searches(sizes, draws)
+    repeated = _are_repeated(sizes, draws)
     search = {"trials": min(sizes.values())}
     if not repeated:
         search["budget"] = budget or max(1, search["trials"] // 3)
-    given = {"draws": draws, "scores": scores, "common draws": common_draws}
-    methods = dict.fromkeys(method for method, _ in sizes)
     results = ExperimentResults(
-        f"Comparison of {len(methods)} methods",
+        "Comparison",
         "",
         "",
         True,
         tuple(
-            MethodResults(
-                name,
-                loss="",
-                search=tuple(trials[key] for key in sorted(trials) if key[0] == name),
-                # Without hyper-parameters, the draw is what methods may have in common.
-                searched=tuple({p: 0 for k in trials if k[0] == name for p in trials[k].params})
-                or ("draw",),
-                has_own_draws=common_draws == "no",
-            )
-            for name in methods
+            _method(name, tuple(trials[key] for key in keys), common_draws)
+            for name, keys in itertools.groupby(sorted(trials), key=lambda key: key[0])
         ),
-        tuple(_result_rows(trials, tests, repeated, scores == "own")),
-        deviations=tuple(_notes(given)),
+        tuple(_result_rows(trials, tests, repeated)),
+        deviations=(*(Deviation(a, _SAID[a]) for a in answers), Deviation("unknown", _UNKNOWN)),
         config={"protocol": {"search": search}},
-        measure=metric,
+        measure=metric or "score",
         tested_on="test data",
     )
-    analysis = Analysis(Summary(results))
+    summary = Summary(results)
     if not repeated:
-        _check_budget(analysis.summary)
+        _check_budget(summary)
+    analysis = Analysis(summary)
     sections = report_sections(analysis)
     if html is not None:
         atomic_write(Path(html), report_html(results.name, sections))
     # Words in place of pictures
     text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
     return summary_data(analysis) | {"text": text}
-
-
-def _notes(given: Mapping[str, str | None]) -> Iterator[Deviation]:
-    """Yield what the verdict rests on.
-
-    Raises:
-        UsageError: a question is open.
-    """
-    if asked := [
-        f"{question}, {text} ({' or '.join(said)})"
-        for question, (text, said) in _QUESTIONS.items()
-        if given[question] not in said
-    ]:
-        raise UsageError(f"the table does not say, so please do: {'; '.join(asked)}.")
-    for question, answer in given.items():
-        yield Deviation(question, _QUESTIONS[question][1][str(answer)])
-    yield Deviation("unknown", _UNKNOWN)
 
 
 def study_rows(url: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -190,79 +161,77 @@ def study_rows(url: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
     file = storage_file(url)
     if file is not None and not file.exists():
         raise UsageError(f"--optuna {url}: there is no such file.")
-    storage = open_storage(url)
+    storage, searches = open_storage(url), Counter[str]()
     for method, _, name in (text.rpartition("=") for text in names):
         try:
             study = load_study(study_name=name, storage=storage)
             sign = -1 if study.direction.name == "MINIMIZE" else 1
         except (KeyError, RuntimeError) as error:
-            raise UsageError(
-                f"--optuna {url} has no study {name!r} of a single objective."
-            ) from error
+            raise UsageError(f"{url} has no study {name!r} with one objective.") from error
+        searches[method] += 1
         for trial in study.trials:
-            params = {f"params.{key}": value for key, value in trial.params.items()}
-            cells = {"method": method or name, "search": name, "trial": trial.number}
-            if trial.state.name == "COMPLETE":
-                cells["validation"] = sign * trial.value
-            yield {"validation": None, **trial.user_attrs, **params, **cells}
+            yield {
+                **trial.user_attrs,
+                **{f"params.{key}": value for key, value in trial.params.items()},
+                "method": method or name,
+                "search": searches[method] if method else "",
+                "trial": trial.number,
+                "validation": sign * trial.value if trial.state.name == "COMPLETE" else None,
+            }
 
 
-def _rows(table: Any, columns: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return the cells of each row that are not empty, by our names of columns."""
+def _rows(table: Any, columns: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield the cells of each row that are not empty, by our names of columns."""
     if isinstance(table, str | Path):
         try:
             with open(table, encoding="utf-8-sig", newline="") as file:
                 table = list(csv.DictReader(file))
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
+        except (OSError, ValueError, csv.Error) as error:
             raise UsageError(f"{table} cannot be read as a CSV file: {error}.") from error
-    rows = []
     for row in table.to_dict("records") if hasattr(table, "to_dict") else table:
         cells = {str(name): str(value).strip() for name, value in row.items()}
         for column, name in columns.items():
-            if name.removeprefix("-") not in cells:
-                raise UsageError(
-                    f"no column {name!r} for {column}; the table has {', '.join(cells)}."
-                )
-            text = cells[name.removeprefix("-")]
-            cells[column] = f"-{text}".replace("--", "") if name.startswith("-") else text
-        rows.append({k: v for k, v in cells.items() if v.strip("-").lower() not in _EMPTY})
-    return rows
+            if (plain := name.removeprefix("-")) not in cells:
+                raise UsageError(f"there is no column {plain!r}, but {', '.join(cells)}.")
+            cells[column] = cells[plain] if name == plain else f"-{cells[plain]}".replace("--", "")
+        yield {k: v for k, v in cells.items() if v.strip("-").lower() not in ("", "nan", "none")}
 
 
 def _parsed(rows: Iterable[Mapping[str, str]]) -> tuple[_Trials, _Tests]:
     """Return the trials and the test scores of rows, each of a trial or of a retraining of one."""
-    trials, tests = _Trials(), _Tests()
-    searches, draws = dict[str, int](), dict[str, int]()
+    trials: _Trials = {}
+    tests: _Tests = []
+    searches, draws = (defaultdict[str, int](itertools.count().__next__) for _ in range(2))
     for row in rows:
         try:
-            scores = {
-                k: float(row[k]) for k in row if k.partition(".")[0] in ("validation", "test")
-            }
-            method, search, draw = (
-                row["method"],
-                row.get("search", ""),
-                row.get("draw", row["trial"]),
-            )
+            method, draw = row["method"], row.get("draw") or row["trial"]
+            scores = {k: float(row[k]) for k in row if re.match(r"(validation|test)(\.|$)", k)}
         except (KeyError, ValueError) as error:
             raise UsageError(
                 f"every row needs a method, a trial, and numbers as scores: {error} in {row}."
             ) from error
-        number = searches.setdefault(search, len(searches))
-        key = method, number, draws.setdefault(draw, len(draws))
+        key = method, searches[row.get("search", "")], draws[draw]
         validation = scores.pop("validation", None if scores else DIVERGED)
         if validation is not None:
             if key in trials:
                 raise UsageError(
-                    f"trial {row['trial']} of {method} is twice in the table; leave the validation "
-                    "score of a retraining empty, and name repeated searches in a column search."
+                    f"trial {draw} of {method} is twice in the table; leave the validation score "
+                    "of a retraining empty, and name repeated searches in a column search."
                 )
-            params = {k.removeprefix("params."): row[k] for k in row if k.startswith("params.")}
-            trials[key] = TrialRecord(key[2], "complete", validation, params, search=number)
+            params = {k: row[k] for k in row if k.startswith("params.")}
+            trials[key] = TrialRecord(key[2], "complete", validation, params, search=key[1])
         tests += [(key, column, value) for column, value in scores.items()]
     return trials, tests
 
 
-def _check_searches(sizes: Mapping[tuple[str, int], int], draws: str | None) -> bool:
+def _method(name: str, search: tuple[TrialRecord, ...], common_draws: str | None) -> MethodResults:
+    # Without hyper-parameters, the draw is what methods may have in common.
+    searched = tuple(search[0].params) or ("draw",)
+    own = common_draws == "no"
+    return MethodResults(name, loss="", search=search, searched=searched, has_own_draws=own)
+
+
+def _are_repeated(sizes: Mapping[tuple[str, int], int], draws: str | None) -> bool:
     """Return whether searches are repeated; refuse those that say nothing about a method."""
     searches = Counter(method for method, _ in sizes)
     single = [method for method, number in searches.items() if number == 1]
@@ -279,7 +248,7 @@ def _check_searches(sizes: Mapping[tuple[str, int], int], draws: str | None) -> 
     return not single
 
 
-def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> Iterator[ResultRow]:
+def _result_rows(trials: _Trials, tests: _Tests, repeated: bool) -> Iterator[ResultRow]:
     """Yield the test scores of the winners of repeated searches, or of all trials of single ones.
 
     Raises:
@@ -290,11 +259,6 @@ def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> I
         raise UsageError(
             f"a test score of {method} is of a trial without a validation score; a retraining has "
             "the method, search and trial (or draw) of the trial that it repeats."
-        )
-    if own and len({test[:2] for test in tests}) < len(tests):
-        raise UsageError(
-            "a trial has several test scores, but only one network of its own; are these "
-            "retrainings (--scores retrained)?"
         )
     ranked = sorted(trials, key=lambda key: (trials[key].value, key in scored))
     winners = {*{key[:2]: key for key in ranked}.values()}  # the last of each search
@@ -308,19 +272,18 @@ def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> I
             f"test scores must be fractions or percent, got {most:g}; divide all by one number, "
             "which changes no verdict."
         )
-    for run, (key, column, value) in enumerate(tests):
+    for run, (key, column, value) in enumerate(sorted(tests)):
         if key in winners or not repeated:
             value /= 100 if most > 1 else 1
-            category = column.removeprefix("test.")
-            yield ResultRow("", key[0], category, run, PRIMARY, value, *key[1:])
+            yield ResultRow("", key[0], column.removeprefix("test."), run, PRIMARY, value, *key[1:])
 
 
 def _check_budget(summary: Summary) -> None:
     """Refuse a number of trials that cannot be estimated from single searches."""
     budget = summary.budget
-    for (category, _, method), rows in summary.rows.items():
+    for rows in summary.rows.values():
         validation, tests = summary.subsets(rows)
-        trials = len(validation)
+        trials, method = len(validation), rows[0].method
         if budget > trials or subset_degrees(trials, budget) < MIN_TESTED - 1:
             raise UsageError(
                 f"a search of {budget} of the {trials} trials of {method} would be decided by "
@@ -330,7 +293,6 @@ def _check_budget(summary: Summary) -> None:
         if (share := left_out(validation, tests, budget)) > MAX_LEFT_OUT:
             raise UsageError(
                 f"{share:.0%} of all searches of {budget} trials of {method} are won by trials "
-                f"without a test score ({category}); score the best "
-                f"{least_retrained(trials, budget)} trials (0 if a training diverged), or write a "
-                "larger --budget."
+                f"without a test score; score the best {least_retrained(trials, budget)} trials (0 "
+                "if a training diverged), or write a larger --budget."
             )

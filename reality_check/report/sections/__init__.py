@@ -38,7 +38,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
     summary = analysis.summary
     statistics = (
         verdict_section(analysis),
-        classes_section(analysis),
+        classes_section(analysis) if summary.results.reference else None,
         luck_section(analysis),
         baselines_section(summary),
     )
