@@ -70,7 +70,8 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
     """Return the headings of all columns: built-in ones, then the user's own."""
-    return (*(column.title for column in _built_in(summary)), *map(_heading, own_columns(summary).values()))
+    titles = (column.title for column in _built_in(summary))
+    return (*titles, *map(_heading, own_columns(summary).values()))
 
 
 def _heading(description: Description) -> str:
@@ -95,4 +96,5 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
 
 def untrained_cells(summary: Summary) -> tuple[str, ...]:
     """Return the cells of a baseline, in the order of :func:`column_titles`."""
-    return (*(column.untrained for column in _built_in(summary)), *(NOTHING for _ in own_columns(summary)))
+    built_in = (column.untrained for column in _built_in(summary))
+    return (*built_in, *(NOTHING for _ in own_columns(summary)))

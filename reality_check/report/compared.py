@@ -48,8 +48,8 @@ _SAID = {
     "scores own": "Test scores are taken as those of the trials' own networks, because you said "
     "so: the verdict is about the network that a search ends with, not about a retraining.",
     "common draws yes": "Trial k (or repeated search k) of every method is taken as having the "
-    "same draws, because you said so, or a column draw does. Two methods are compared trial by trial if "
-    "these, and more than half of the names of their hyper-parameters, are the same.",
+    "same draws, because you, or a column draw, said so. Two methods are compared trial by trial "
+    "if these, and more than half of the names of their hyper-parameters, are the same.",
     "common draws no": "Methods are taken as having draws of their own, because you said so.",
 }
 _UNKNOWN = (
@@ -114,6 +114,8 @@ def compare(
         if answer not in _SAID:
             raise UsageError(f"{_ASKED}; got {answer}.")
     trials, tests = _parsed(rows)
+    if not trials:
+        raise UsageError("the table has no trials.")
     sizes = Counter(key[:2] for key in trials)
     repeated = _are_repeated(sizes, draws)
     search = {"trials": min(sizes.values())}
@@ -128,7 +130,7 @@ def compare(
             _method(name, tuple(trials[key] for key in keys), common_draws)
             for name, keys in itertools.groupby(sorted(trials), key=lambda key: key[0])
         ),
-        tuple(_result_rows(trials, tests, repeated)),
+        tuple(_result_rows(trials, tests, repeated, scores == "own")),
         deviations=(*(Deviation(a, _SAID[a]) for a in answers), Deviation("unknown", _UNKNOWN)),
         config={"protocol": {"search": search}},
         measure=metric or "score",
@@ -188,12 +190,15 @@ def _rows(table: Any, columns: Mapping[str, str]) -> Iterator[dict[str, str]]:
                 table = list(csv.DictReader(file))
         except (OSError, ValueError, csv.Error) as error:
             raise UsageError(f"{table} cannot be read as a CSV file: {error}.") from error
-    for row in table.to_dict("records") if hasattr(table, "to_dict") else table:
+    rows = table.to_dict("records") if hasattr(table, "to_dict") else list(table)
+    present = dict.fromkeys(str(name) for row in rows for name in row)
+    for row in rows:
         cells = {str(name): str(value).strip() for name, value in row.items()}
         for column, name in columns.items():
-            if (plain := name.removeprefix("-")) not in cells:
-                raise UsageError(f"there is no column {plain!r}, but {', '.join(cells)}.")
-            cells[column] = cells[plain] if name == plain else f"-{cells[plain]}".replace("--", "")
+            if (plain := name.removeprefix("-")) not in present:
+                raise UsageError(f"there is no column {plain!r}, but {', '.join(present)}.")
+            text = cells.get(plain, "")
+            cells[column] = text if name == plain else f"-{text}".replace("--", "")
         yield {k: v for k, v in cells.items() if v.strip("-").lower() not in ("", "nan", "none")}
 
 
@@ -248,7 +253,9 @@ def _are_repeated(sizes: Mapping[tuple[str, int], int], draws: str | None) -> bo
     return not single
 
 
-def _result_rows(trials: _Trials, tests: _Tests, repeated: bool) -> Iterator[ResultRow]:
+def _result_rows(
+    trials: _Trials, tests: _Tests, repeated: bool, own: bool
+) -> Iterator[ResultRow]:
     """Yield the test scores of the winners of repeated searches, or of all trials of single ones.
 
     Raises:
@@ -265,6 +272,15 @@ def _result_rows(trials: _Trials, tests: _Tests, repeated: bool) -> Iterator[Res
     for method, *_ in winners - scored:
         raise UsageError(
             f"the best trial of a search of {method} has no test score (0 if training diverged)."
+        )
+    if all(trials[key].value == value for key, _, value in tests):
+        raise UsageError(
+            "test scores are the validation scores, which say too much of a trial that they chose."
+        )
+    if own and len({test[:2] for test in tests}) < len(tests):
+        raise UsageError(
+            "a trial has several test scores, but one network of its own (--scores retrained if "
+            "these are retrainings)."
         )
     most = max(abs(value) for *_, value in tests)
     if most > 100:
