@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from reality_check.cli.parsing import Commands, add_command, positive
-from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
@@ -19,7 +17,7 @@ trials.csv of an output folder is such a table. What no table says is asked for.
 examples:
   reality-check compare sweep.csv --draws independent --scores own --common-draws no
   reality-check compare wandb.csv --columns method=optimizer,trial=ID,validation=-val_loss,test=acc
-  reality-check compare --optuna sqlite:///sweep.db adam sgd --columns test=test_accuracy
+  reality-check compare adam,sgd --optuna sqlite:///sweep.db --columns test=test_accuracy
 """
 
 
@@ -40,11 +38,11 @@ def add_parser(commands: Commands) -> None:
     title = "give the verdict on trials that were made elsewhere"
     command = add_command(commands, "compare", run, title, _DETAILS)
     command.add_argument(
-        "tables", nargs="+", metavar="TABLE", help="a .csv file; with --optuna names of studies"
+        "table", metavar="TABLE", help="a .csv file; with --optuna STUDY,METHOD=STUDY,..."
     )
-    command.add_argument("--optuna", metavar="URL", help="storage of studies")
+    command.add_argument("--optuna", metavar="URL", help="storage of the studies")
     for name, text in _OPTIONS.items():
-        kind = {"columns": _columns, "budget": positive}.get(name, str)
+        kind = {"columns": columns, "budget": positive}.get(name, str)
         command.add_argument(f"--{name}", type=kind, help=text)
     command.add_argument("--json", action="store_true", help="print the content of summary.json")
 
@@ -53,20 +51,15 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.report.compared import compare, study_rows
     from reality_check.report.render.summary_json import summary_json
 
-    table: Any = options.tables[0]
+    table = options.table
     if options.optuna is not None:
-        table = study_rows(options.optuna, options.tables)
-    elif len(options.tables) > 1:
-        raise UsageError(f"one table is compared at a time, got {len(options.tables)}.")
+        table = study_rows(options.optuna, table)
     names = (name.replace("-", "_") for name in _OPTIONS)
     data = compare(table, **{name: getattr(options, name) for name in names})
     print(summary_json(data) if options.json else data["text"], end="")
     return DONE
 
 
-def _columns(text: str) -> dict[str, str]:
-    """Parse names of columns, for argparse."""
-    pairs = [pair.split("=", 1) for pair in text.split(",")]
-    if any(len(pair) < 2 for pair in pairs):
-        raise argparse.ArgumentTypeError(f"must be COLUMN=NAME,COLUMN=NAME,..., got {text!r}")
-    return dict(pairs)
+def columns(text: str) -> dict[str, str]:
+    """Parse ``COLUMN=NAME,COLUMN=NAME``, for argparse, whose message has the name of this."""
+    return dict(pair.split("=", 1) for pair in text.split(","))  # type: ignore[misc]

@@ -54,11 +54,6 @@ BUILT_IN = (
 )
 
 
-def _built_in(summary: Summary) -> tuple[Column, ...]:
-    """Return the built-in columns; of trials that were made elsewhere they are not known."""
-    return BUILT_IN if summary.results.reference else ()
-
-
 def own_columns(summary: Summary) -> dict[str, Description]:
     """Return the descriptions of the user's own columns by name; of two, the first method's."""
     return {
@@ -70,7 +65,7 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
     """Return the headings of all columns: built-in ones, then the user's own."""
-    titles = (column.title for column in _built_in(summary))
+    titles = (column.title for column in BUILT_IN if summary.results.reference)
     return (*titles, *map(_heading, own_columns(summary).values()))
 
 
@@ -89,12 +84,15 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     values = {value.name: value.value for value in record.columns}
     cells = [values.get(name) for name in names]
     return (
-        *(column.cell_text(record, stage_of(category)) for column in _built_in(summary)),
+        *(
+            column.cell_text(record, stage_of(category))
+            for column in BUILT_IN
+            if summary.results.reference
+        ),
         *(NOTHING if value is None else parameter(value) for value in cells),
     )
 
 
 def untrained_cells(summary: Summary) -> tuple[str, ...]:
     """Return the cells of a baseline, in the order of :func:`column_titles`."""
-    built_in = (column.untrained for column in _built_in(summary))
-    return (*built_in, *(NOTHING for _ in own_columns(summary)))
+    return (*(column.untrained for column in BUILT_IN), *(NOTHING for _ in own_columns(summary)))

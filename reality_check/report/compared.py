@@ -58,11 +58,10 @@ _UNKNOWN = (
     "as one that loses to all others."
 )
 
-#: Method, search and number of a trial.
-_Key = tuple[str, int, int]
-_Trials = dict[_Key, TrialRecord]
+#: Trials by method, search and number.
+_Trials = dict[tuple[str, int, int], TrialRecord]
 #: Test scores, each with the key of its trial and the name of its column.
-_Tests = list[tuple[_Key, str, float]]
+_Tests = list[tuple[tuple[str, int, int], str, float]]
 
 
 def compare(
@@ -82,11 +81,11 @@ def compare(
     >>> verdict = rc.compare("sweep.csv", draws="independent", scores="own")  # doctest: +SKIP
 
     Args:
-        table: a CSV file, a data frame of pandas, or rows, each a mapping. Its columns are
-            ``method``, ``trial``, ``validation`` (higher is better), ``test`` (a fraction or
-            percent; empty where nothing was scored) or several ``test.NAME``, and perhaps
-            ``search`` (of repeated searches), ``draw``, ``seed`` (of a retraining) and the
-            hyper-parameters ``params.NAME``. Further rows of a trial are retrainings of it.
+        table: a CSV file, or rows, each a mapping. Its columns are ``method``, ``trial``,
+            ``validation`` (higher is better), ``test`` (a fraction or percent; empty where nothing
+            was scored) or several ``test.NAME``, and perhaps ``search`` (of repeated searches),
+            ``draw`` and the hyper-parameters ``params.NAME``. Rows of a trial with a test score
+            and no validation score are retrainings of it.
         draws: ``"independent"`` if every trial was drawn at random, ``"adaptive"`` if a sampler
             learned from earlier ones.
         scores: ``"retrained"`` if test scores are of networks that were trained again with fresh
@@ -117,22 +116,35 @@ def compare(
     if not trials:
         raise UsageError("the table has no trials.")
     sizes = Counter(key[:2] for key in trials)
-    repeated = _are_repeated(sizes, draws)
-    search = {"trials": min(sizes.values())}
-    if not repeated:
-        search["budget"] = budget or max(1, search["trials"] // 3)
+    searches = Counter(method for method, _ in sizes).values()
+    repeated, size = max(searches) > 1, min(sizes.values())
+    if min(searches) < 2 and (repeated or draws == "adaptive"):
+        raise UsageError(
+            "a method has one search, which shows what it found, not what another one would find; "
+            "where the sampler is adaptive, or other methods have several searches, repeat it with "
+            "other seeds, three times or more (column search)."
+        )
+    if repeated and size < max(sizes.values()):
+        raise UsageError(
+            "repeated searches must have equally many trials, since the verdict is about one "
+            f"budget, but they have {size} to {max(sizes.values())}."
+        )
     results = ExperimentResults(
         "Comparison",
         "",
         "",
         True,
-        tuple(
-            _method(name, tuple(trials[key] for key in keys), common_draws)
-            for name, keys in itertools.groupby(sorted(trials), key=lambda key: key[0])
-        ),
+        tuple(_methods(trials, common_draws == "no")),
         tuple(_result_rows(trials, tests, repeated, scores == "own")),
         deviations=(*(Deviation(a, _SAID[a]) for a in answers), Deviation("unknown", _UNKNOWN)),
-        config={"protocol": {"search": search}},
+        config={
+            "protocol": {
+                "search": {
+                    "trials": size,
+                    "budget": None if repeated else budget or max(1, size // 3),
+                }
+            }
+        },
         measure=metric or "score",
         tested_on="test data",
     )
@@ -148,12 +160,12 @@ def compare(
     return summary_data(analysis) | {"text": text}
 
 
-def study_rows(url: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
+def study_rows(url: str, names: str) -> Iterator[dict[str, Any]]:
     """Yield the trials of Optuna's studies; one that did not complete has no validation score.
 
     Args:
         url: their storage, such as ``sqlite:///studies.db``.
-        names: ``STUDY``, or ``METHOD=STUDY``; studies of one method are repeated searches.
+        names: ``STUDY,METHOD=STUDY,...``; studies of one method are repeated searches.
 
     Raises:
         UsageError: there is no such storage or study, or it has several objectives.
@@ -164,19 +176,21 @@ def study_rows(url: str, names: Iterable[str]) -> Iterator[dict[str, Any]]:
     if file is not None and not file.exists():
         raise UsageError(f"--optuna {url}: there is no such file.")
     storage, searches = open_storage(url), Counter[str]()
-    for method, _, name in (text.rpartition("=") for text in names):
+    for text in names.split(","):
+        name = text.rpartition("=")[2]
         try:
             study = load_study(study_name=name, storage=storage)
             sign = -1 if study.direction.name == "MINIMIZE" else 1
         except (KeyError, RuntimeError) as error:
             raise UsageError(f"{url} has no study {name!r} with one objective.") from error
+        method = text.partition("=")[0]
         searches[method] += 1
         for trial in study.trials:
             yield {
                 **trial.user_attrs,
                 **{f"params.{key}": value for key, value in trial.params.items()},
-                "method": method or name,
-                "search": searches[method] if method else "",
+                "method": method,
+                "search": searches[method],
                 "trial": trial.number,
                 "validation": sign * trial.value if trial.state.name == "COMPLETE" else None,
             }
@@ -190,7 +204,7 @@ def _rows(table: Any, columns: Mapping[str, str]) -> Iterator[dict[str, str]]:
                 table = list(csv.DictReader(file))
         except (OSError, ValueError, csv.Error) as error:
             raise UsageError(f"{table} cannot be read as a CSV file: {error}.") from error
-    rows = table.to_dict("records") if hasattr(table, "to_dict") else list(table)
+    rows = list(table)
     present = dict.fromkeys(str(name) for row in rows for name in row)
     for row in rows:
         cells = {str(name): str(value).strip() for name, value in row.items()}
@@ -229,33 +243,16 @@ def _parsed(rows: Iterable[Mapping[str, str]]) -> tuple[_Trials, _Tests]:
     return trials, tests
 
 
-def _method(name: str, search: tuple[TrialRecord, ...], common_draws: str | None) -> MethodResults:
-    # Without hyper-parameters, the draw is what methods may have in common.
-    searched = tuple(search[0].params) or ("draw",)
-    own = common_draws == "no"
-    return MethodResults(name, loss="", search=search, searched=searched, has_own_draws=own)
+def _methods(trials: _Trials, own_draws: bool) -> Iterator[MethodResults]:
+    """Yield the methods with their trials in the order of their draws."""
+    for name, keys in itertools.groupby(sorted(trials), key=lambda key: key[0]):
+        search = tuple(trials[key] for key in keys)
+        # Without hyper-parameters, the draw is what methods may have in common.
+        searched = tuple(search[0].params) or ("draw",)
+        yield MethodResults(name, "", search, searched=searched, has_own_draws=own_draws)
 
 
-def _are_repeated(sizes: Mapping[tuple[str, int], int], draws: str | None) -> bool:
-    """Return whether searches are repeated; refuse those that say nothing about a method."""
-    searches = Counter(method for method, _ in sizes)
-    single = [method for method, number in searches.items() if number == 1]
-    if single and (draws == "adaptive" or len(single) < len(searches)):
-        raise UsageError(
-            f"{single[0]} has one search, which shows what it found, not what another one would "
-            "find; repeat it with other seeds, three times or more (column search)."
-        )
-    if not single and len({*sizes.values()}) > 1:
-        raise UsageError(
-            "repeated searches must have equally many trials, since the verdict is about one "
-            f"budget, but they have {min(sizes.values())} to {max(sizes.values())}."
-        )
-    return not single
-
-
-def _result_rows(
-    trials: _Trials, tests: _Tests, repeated: bool, own: bool
-) -> Iterator[ResultRow]:
+def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> Iterator[ResultRow]:
     """Yield the test scores of the winners of repeated searches, or of all trials of single ones.
 
     Raises:

@@ -57,8 +57,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
             for control, difference in summary.control_differences(category).items()
         ],
         "budget_curves": [
-            {"method": method, "category": summary.categories[0], "trials": trials}
-            | _interval(estimate)
+            {"method": method, "trials": trials} | _interval(estimate)
             for method, curve in budget_curves(summary).items()
             for trials, estimate in curve.items()
         ],

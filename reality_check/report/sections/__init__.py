@@ -26,9 +26,6 @@ from reality_check.report.sections.verdict import NOISE_TEXTS, verdict_section
 
 __all__ = ["report_sections"]
 
-#: Anchors of the sections that need no more than scores.
-_OF_ANY_TRIALS = ("overview", "tuning", "box", "statistics")
-
 
 def report_sections(analysis: Analysis) -> list[Section]:
     """Return the sections for which there are data, in the order of the report.
@@ -62,7 +59,8 @@ def report_sections(analysis: Analysis) -> list[Section]:
     )
     found = [section for section in sections if section is not None]
     if not summary.results.reference:  # trials that were made elsewhere
-        return [section for section in found if section.anchor in _OF_ANY_TRIALS]
+        kept = ("overview", "tuning", "box", "statistics")
+        return [section for section in found if section.anchor in kept]
     return found
 
 
