@@ -434,17 +434,12 @@ class ExperimentResults:
             for trial in getattr(method, stage)
         ]
         names = dict.fromkeys(name for *_, trial in trials for name in trial.params)
-        tests = {
-            (
-                row.method,
-                stage_of(row.category),
-                row.reproduction,
-                f"test.{row.category}",
-            ): row.value
+        tests: dict[Any, Any] = {
+            (row.method, stage_of(row.category), row.reproduction, row.category): row.value
             for row in self.rows
             if row.metric == PRIMARY
         }
-        columns = dict.fromkeys(key[-1] for key in tests)
+        categories = dict.fromkeys(key[-1] for key in tests)
         return [
             {
                 "method": method,
@@ -459,11 +454,11 @@ class ExperimentResults:
                 "trial": trial.trial_index if stage == "search" else trial.retrained,
                 "validation": trial.value if stage == "search" else None,
                 **{
-                    column: tests.get(
-                        (method, stage, trial.trial_index, column),
+                    f"test.{category}": tests.get(
+                        (method, stage, trial.trial_index, category),
                         0.0 if stage == "search" and trial.diverged else None,
                     )
-                    for column in columns
+                    for category in categories
                 },
                 **{f"params.{name}": trial.params.get(name) for name in names},
             }

@@ -192,7 +192,9 @@ def study_rows(url: str, names: str) -> Iterator[dict[str, Any]]:
                 "method": method,
                 "search": searches[method],
                 "trial": trial.number,
-                "validation": sign * trial.value if trial.state.name == "COMPLETE" else None,
+                "validation": sign * (trial.value or 0.0)
+                if trial.state.name == "COMPLETE"
+                else None,
             }
 
 
