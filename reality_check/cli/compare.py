@@ -11,8 +11,9 @@ _DETAILS = """\
 TABLE.csv has a row for each trial of a sweep, with the columns method, trial,
 validation (the score by which the sweep chooses, higher is better) and test (a
 fraction or percent; empty where nothing was scored), and perhaps search (the
-number of a repeated search), draw, seed (of a retraining) and params.NAME.
-trials.csv of an output folder is such a table. What no table says is asked for.
+number of a repeated search), draw (what trials of several methods have in
+common) and params.NAME. trials.csv of an output folder is such a table. What no
+table says is asked for: docs/compare.md.
 
 examples:
   reality-check compare sweep.csv --draws independent --scores own --common-draws no
@@ -62,4 +63,4 @@ def run(options: argparse.Namespace) -> int:
 
 def columns(text: str) -> dict[str, str]:
     """Parse ``COLUMN=NAME,COLUMN=NAME``, for argparse, whose message has the name of this."""
-    return dict(pair.split("=", 1) for pair in text.split(","))  # type: ignore[misc]
+    return dict(pair.split("=", 1) for pair in text.split(","))

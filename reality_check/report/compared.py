@@ -124,10 +124,10 @@ def compare(
             "where the sampler is adaptive, or other methods have several searches, repeat it with "
             "other seeds, three times or more (column search)."
         )
-    if repeated and size < max(sizes.values()):
+    if repeated and {*sizes.values(), budget or size} != {size}:
         raise UsageError(
-            "repeated searches must have equally many trials, since the verdict is about one "
-            f"budget, but they have {size} to {max(sizes.values())}."
+            "repeated searches must have equally many trials, which are the budget, but they have "
+            f"{size} to {max(sizes.values())}, and --budget is {budget}."
         )
     results = ExperimentResults(
         "Comparison",

@@ -86,9 +86,9 @@ def test_trials_csv_gives_the_numbers_of_its_run(
 ) -> None:
     results = run(trials, searches, retrained)
     (tmp_path / "trials.csv").write_text(trials_csv(results), encoding="utf-8")
-    command = f"compare {tmp_path / 'trials.csv'} --scores retrained --common-draws yes --budget 5"
-    draws = "adaptive" if searches > 1 else "independent"
-    assert main([*command.split(), "--draws", draws, "--metric", "MAP@R", "--json"]) == 0
+    command = f"compare {tmp_path / 'trials.csv'} --scores retrained --common-draws yes --json"
+    draws = ["adaptive"] if searches > 1 else ["independent", "--budget", "5"]
+    assert main([*command.split(), "--metric", "MAP@R", "--draws", *draws]) == 0
     table, of_run = json.loads(capsys.readouterr().out), summary_data(Analysis(Summary(results)))
     for data in (table, of_run):
         for each in data["results"]:
@@ -108,6 +108,7 @@ def test_trials_csv_gives_the_numbers_of_its_run(
         (rows(), {"draws": "adaptive"}, "a method has one search, which shows what it found"),
         (rows(searches=3)[:48], {}, "a method has one search.* other methods"),
         (rows(searches=3)[:-1], {}, "equally many trials.* 11 to 12"),
+        (rows(searches=3), {"budget": 5}, "--budget is 5"),
         (rows(), {"budget": 6}, "a search of 6 of the 12 trials of a .* --budget 4"),
         (rows(2), {}, "fewer than 3 effective trials"),
         (changed(rows(), 2, 5, 7, test=""), {}, "of all searches of 4 trials of a are won by"),
