@@ -154,7 +154,10 @@ def compare(
     analysis = Analysis(summary)
     sections = report_sections(analysis)
     if html is not None:
-        atomic_write(Path(html), report_html(results.name, sections))
+        try:
+            atomic_write(Path(html), report_html(results.name, sections))
+        except OSError as error:
+            raise UsageError(f"--html {html} cannot be written: {error}.") from error
     # Words in place of pictures
     text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
     return summary_data(analysis) | {"text": text}
