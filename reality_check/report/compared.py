@@ -115,6 +115,41 @@ def compare(
     trials, tests = _parsed(rows)
     if not trials:
         raise UsageError("the table has no trials.")
+    search = _search(trials, draws, budget)
+    repeated = "budget" not in search
+    results = ExperimentResults(
+        "Comparison",
+        "",
+        "",
+        True,
+        tuple(_methods(trials, common_draws == "no")),
+        tuple(_result_rows(trials, tests, repeated, scores == "own")),
+        deviations=(*(Deviation(a, _SAID[a]) for a in answers), Deviation("unknown", _UNKNOWN)),
+        config={"protocol": {"search": search}},
+        measure=metric or "score",
+        tested_on="test data",
+    )
+    summary = Summary(results)
+    if not repeated:
+        _check_budget(summary)
+    analysis = Analysis(summary)
+    sections = report_sections(analysis)
+    if html is not None:
+        try:
+            atomic_write(Path(html), report_html(results.name, sections))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--html {html} cannot be written: {error}.") from error
+    # Words in place of pictures
+    text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
+    return summary_data(analysis) | {"text": text}
+
+
+def _search(trials: _Trials, draws: str | None, budget: int | None) -> dict[str, int]:
+    """Return the trials of a search, and for single searches the budget that they are taken for.
+
+    Raises:
+        UsageError: a search should be repeated, or repeated searches differ in length.
+    """
     sizes = Counter(key[:2] for key in trials)
     searches = Counter(method for method, _ in sizes).values()
     repeated, size = max(searches) > 1, min(sizes.values())
@@ -129,38 +164,7 @@ def compare(
             "repeated searches must have equally many trials, which are the budget, but they have "
             f"{size} to {max(sizes.values())}, and --budget is {budget}."
         )
-    results = ExperimentResults(
-        "Comparison",
-        "",
-        "",
-        True,
-        tuple(_methods(trials, common_draws == "no")),
-        tuple(_result_rows(trials, tests, repeated, scores == "own")),
-        deviations=(*(Deviation(a, _SAID[a]) for a in answers), Deviation("unknown", _UNKNOWN)),
-        config={
-            "protocol": {
-                "search": {
-                    "trials": size,
-                    "budget": None if repeated else budget or max(1, size // 3),
-                }
-            }
-        },
-        measure=metric or "score",
-        tested_on="test data",
-    )
-    summary = Summary(results)
-    if not repeated:
-        _check_budget(summary)
-    analysis = Analysis(summary)
-    sections = report_sections(analysis)
-    if html is not None:
-        try:
-            atomic_write(Path(html), report_html(results.name, sections))
-        except OSError as error:
-            raise UsageError(f"--html {html} cannot be written: {error}.") from error
-    # Words in place of pictures
-    text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
-    return summary_data(analysis) | {"text": text}
+    return {"trials": size} | ({} if repeated else {"budget": budget or max(1, size // 3)})
 
 
 def study_rows(url: str, names: str) -> Iterator[dict[str, Any]]:
