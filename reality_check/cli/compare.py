@@ -16,9 +16,9 @@ common) and params.NAME. trials.csv of an output folder is such a table. What no
 table says is asked for: docs/compare.md.
 
 examples:
-  reality-check compare sweep.csv --draws independent --scores own --common-draws no
-  reality-check compare wandb.csv --columns method=optimizer,trial=ID,validation=-val_loss,test=acc
-  reality-check compare adam,sgd --optuna sqlite:///sweep.db --columns test=test_accuracy
+  reality-check compare sweep.csv --draws independent --scores own
+  reality-check compare wandb.csv --columns trial=ID,validation=-val_loss,test=acc
+  reality-check compare adam,sgd --optuna sqlite:///sweep.db --columns test=acc
 """
 
 
