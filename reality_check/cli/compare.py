@@ -17,7 +17,7 @@ table says is asked for: docs/compare.md.
 
 examples:
   reality-check compare sweep.csv --draws independent --scores own
-  reality-check compare wandb.csv --columns trial=ID,validation=-val_loss,test=acc
+  reality-check compare wandb.csv --columns trial=ID,validation=-loss,test=acc
   reality-check compare adam,sgd --optuna sqlite:///sweep.db --columns test=acc
 """
 

@@ -22,7 +22,8 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "budget_curves", "controls", "verdict", "verdicts", "deviations", "cost",
+        "baselines", "basis", "budget_curves", "controls", "verdict", "verdicts", "deviations",
+        "cost",
     },
     "experiment": {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
