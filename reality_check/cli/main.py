@@ -14,6 +14,7 @@ from reality_check._version import __version__
 from reality_check.cli import (
     check,
     claim,
+    compare,
     embed,
     init,
     registry,
@@ -61,6 +62,7 @@ _ADDERS = (
     embed.add_parser,
     verdicts.add_parser,
     claim.add_parser,
+    compare.add_parser,
 )
 
 

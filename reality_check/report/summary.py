@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
+from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage
 from reality_check.config.search import INDEPENDENT
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
@@ -132,6 +132,11 @@ class Summary:
         if self.evidence is Evidence.SEARCHES and row.search is not None:
             return row.search
         return row.reproduction
+
+    @cached_property
+    def titles(self) -> dict[str, str]:
+        """The titles of the three metrics of tables, by name."""
+        return METRICS | {PRIMARY: self.results.measure}
 
     @cached_property
     def methods(self) -> tuple[str, ...]:

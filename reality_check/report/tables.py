@@ -128,7 +128,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
         missing = (Cell(None),) * (len(categories) - 1)
         others = sorted(not_trained(summary, (PRIMARY,)), key=lambda row: row.cells[0].rank)
         rows += [dataclasses.replace(row, cells=row.cells + missing) for row in others]
-    title = f"{METRICS[PRIMARY]} on the test classes"
+    title = f"{summary.results.measure} on the {summary.results.tested_on}"
     return ComparisonTable(title, tuple(categories), tuple(rows), column_titles(summary))
 
 
