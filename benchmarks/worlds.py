@@ -1,0 +1,193 @@
+"""What a sample cannot show: intervals in 26 worlds, and whether the report warns of weak ones.
+
+    python benchmarks/worlds.py
+
+In a world, a trial has hyper-parameters x, uniform in the unit cube, a validation score f(x) + noise
+and, once retrained, a test score g(x) + noise. Where nothing else is said, x has two dimensions, f =
+g = 0.30 - 0.12 |x - 0.5|, and the standard deviation of both noises is 0.005. Worlds differ in one
+thing that may mislead an interval: trials or retrainings diverge, scores are rounded, a small
+region is much better.
+
+Printed, for each world and design: how often the 95 % interval holds theta(N), the expected test
+score of the winner of a search of N trials; in how many campaigns the sample holds the cause of
+the trouble; and how often ``weak_evidence`` gives a reason among the campaigns that hold it, and
+among the others. The cause is held where trials with it, for example of the better region, win at
+least one in a hundred searches of N of these trials; rounding and repeated settings always are.
+
+The thresholds of ``weak_evidence`` were chosen on every second world (``--half fit``), and judged
+on the others (``--half judge``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reality_check.statistics import all_subsets, subset_shares, weak_evidence
+
+Array = NDArray[np.float64]
+
+#: Trials of a search, how many of the best are retrained, and the budget N.
+DESIGNS = ((50, 15, 10), (16, 16, 5))
+#: The least share of searches that trials with the cause win, where a sample holds it.
+HELD = 0.01
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Validation scores, test scores of a retraining, and which trials have the cause."""
+
+    validation: Array
+    test: Array
+    cause: NDArray[np.bool_]
+
+
+def cone(x: Array, slope: float = 0.12) -> Array:
+    """The score at x where nothing else is said."""
+    return 0.30 - slope * np.linalg.norm(x - 0.5, axis=-1)
+
+
+@dataclass(frozen=True)
+class World:
+    """A world of trials.
+
+    Attributes:
+        name: as it is printed.
+        score: the score at x, before noise.
+        dimensions: of x.
+        noise: standard deviations of validation and of test.
+        drop: what the test score at x loses, which validation does not show.
+        cause: which x have the cause.
+        bins: number of values of each hyper-parameter; 0 for any value.
+        diverging: the shares of trials and of retrainings that diverge and score 0.
+        steps: steps of validation and test scores; 0 for no rounding.
+        always: whether every sample holds the cause.
+        tails: degrees of freedom of the test noise, Student's; 0 for normal noise.
+    """
+
+    name: str
+    score: Callable[[Array], Array] = cone
+    dimensions: int = 2
+    noise: tuple[float, float] = (0.005, 0.005)
+    drop: Callable[[Array], Array] | None = None
+    cause: Callable[[Array], NDArray[np.bool_]] | None = None
+    bins: int = 0
+    diverging: tuple[float, float] = (0.0, 0.0)
+    steps: tuple[float, float] = (0.0, 0.0)
+    always: bool = False
+    tails: float = 0.0
+
+    def trials(self, shape: tuple[int, ...], generator: np.random.Generator) -> Trials:
+        """Draw trials, each with the test score of a retraining."""
+        x = generator.random((*shape, self.dimensions))
+        if self.bins:
+            x = (np.floor(x * self.bins) + 0.5) / self.bins
+        score = self.score(x)
+        normal = generator.standard_normal((2, *shape))
+        if self.tails:
+            normal[1] = generator.standard_t(self.tails, shape)
+        lost = 0.0 if self.drop is None else self.drop(x)
+        scores = [score + self.noise[0] * normal[0], score - lost + self.noise[1] * normal[1]]
+        scores = [
+            np.clip(np.round(s / step) * step if step else s, 0, 1)
+            for s, step in zip(scores, self.steps, strict=True)
+        ]
+        diverged = [generator.random(shape) < share for share in self.diverging]
+        cause = diverged[0] | diverged[1] if self.cause is None else self.cause(x)
+        validation = np.where(diverged[0], 0.0, scores[0])
+        return Trials(validation, np.where(diverged[0] | diverged[1], 0.0, scores[1]), cause)
+
+    def theta(self, budget: int, searches: int = 400_000) -> float:
+        """The expected test score of the winner of a search."""
+        generator, total = np.random.default_rng(1), 0.0
+        for _ in range(20):
+            drawn = self.trials((searches // 20, budget), generator)
+            best = drawn.validation.argmax(-1)[:, None]
+            total += float(np.take_along_axis(drawn.test, best, -1).mean())
+        return total / 20
+
+
+def region(x: Array, share: float, dimension: int = 1) -> NDArray[np.bool_]:
+    """Which x lie in the first part of a hyper-parameter's range."""
+    return np.asarray(x[..., dimension] < share)
+
+
+def spike(share: float) -> World:
+    """A small region is five points better."""
+    better = partial(region, share=share)
+
+    def score(x: Array) -> Array:
+        return 0.25 - 0.05 * np.abs(x[..., 0] - 0.5) + 0.05 * better(x)
+
+    return World(f"{share:.0%} of trials 5 points better", score, cause=better)
+
+
+def working(share: float) -> World:
+    """Only a part of all trials work."""
+
+    def fails(x: Array) -> NDArray[np.bool_]:
+        return ~region(x, share, 0)
+
+    def score(x: Array) -> Array:
+        return np.where(fails(x), 0.03, 0.30 - 0.1 * np.abs(x[..., 1] - 0.5))
+
+    return World(f"{share:.0%} of trials work, the others score 3", score, cause=fails)
+
+
+def diverging(trials: float = 0.0, retrainings: float = 0.0) -> World:
+    """Some trainings diverge."""
+    what = f"{trials:.0%} of trials" if trials else f"{retrainings:.0%} of retrainings"
+    return World(f"{what} diverge", diverging=(trials, retrainings))
+
+
+def cliff(x: Array) -> NDArray[np.bool_]:
+    """Where the test score alone is low."""
+    return np.asarray((x[..., 0] > 0.5) & (x[..., 0] < 0.6))
+
+
+#: Those with even numbers are for choosing thresholds, the others judge them.
+WORLDS = (
+    World("as above"),
+    World("one hyper-parameter, slope 0.3", partial(cone, slope=0.3), dimensions=1),
+    World("six, slope 0.15", partial(cone, slope=0.15), dimensions=6),
+    diverging(0.05),
+    diverging(0.2),
+    diverging(0.6),
+    diverging(retrainings=0.01),
+    diverging(retrainings=0.05),
+    diverging(retrainings=0.2),
+    World("validation in steps of 1 point", steps=(0.01, 0), always=True),
+    World("validation in steps of 3 points", steps=(0.03, 0), always=True),
+    World("one hyper-parameter of five values", dimensions=1, bins=5, always=True),
+    World("two of three values", bins=3, always=True),
+    World("validation with noise of 10 points", noise=(0.1, 0.005)),
+    World("validation with noise of 3 points", noise=(0.03, 0.005)),
+    World(
+        "test 10 points lower in a tenth near the best",
+        drop=lambda x: 0.1 * cliff(x),
+        cause=cliff,
+    ),
+    spike(0.01),
+    spike(0.03),
+    spike(0.1),
+    working(0.3),
+    working(0.1),
+    World("test noise of long tails", noise=(0.005, 0.004), tails=2),
+    World("test in steps of 1 point", steps=(0, 0.01), always=True),
+    World(
+        "all near 100, test in steps of 0.5",
+        lambda x: 1.0 - 0.01 * np.abs(x[..., 0] - 0.5),
+        noise=(0.002, 0.002),
+        steps=(0, 0.005),
+        always=True,
+    ),
+    World("all settings are equal, noise of 1 point", partial(cone, slope=0), noise=(0.01, 0.01)),
+    World("no noise", noise=(0, 0)),
+)
+HALVES = {"fit": WORLDS[::2], "judge": WORLDS[1::2], "all": WORLDS}
