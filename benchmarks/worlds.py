@@ -209,7 +209,9 @@ class Campaigns:
     def cells(self) -> tuple[str, str, str, str]:
         """Coverage, share with the cause, share warned of with it, and without it, in percent."""
         return (
-            f"{100 * self.covers.mean():.1f}" if self.is_sound else f"**{100 * self.covers.mean():.1f}**",
+            f"{100 * self.covers.mean():.1f}"
+            if self.is_sound
+            else f"**{100 * self.covers.mean():.1f}**",
             f"{100 * self.holds.mean():.0f}",
             _percent(self.speaks[self.holds]),
             _percent(self.speaks[~self.holds]),
@@ -226,13 +228,16 @@ def campaigns(
     for validation, test, cause in zip(drawn.validation, drawn.test, drawn.cause, strict=True):
         ranked = np.argsort(-validation, kind="stable")
         # Diverged trials are not trained again: they score 0.
-        tests = {int(t): float(test[t]) for t in ranked if t in ranked[:best] or not validation[t]}
+        kept = np.union1d(ranked[:best], np.flatnonzero(validation == 0))
+        tests = dict(zip(kept.tolist(), test[kept].tolist(), strict=True))
         estimate = all_subsets(validation, tests, budget)
         shares = subset_shares(validation, tests, budget)
         reach = estimate.half_width
         covers = reach is not None and abs(estimate.mean - truth) <= reach + 1e-12
         holds = world.always or sum(shares[t] for t in tests if cause[t]) >= HELD
-        found.append((covers, holds, weak_evidence(validation, tests, budget, estimate) is not None))
+        found.append(
+            (covers, holds, weak_evidence(validation, tests, budget, estimate) is not None)
+        )
     return Campaigns(*np.array(found).T)
 
 

@@ -24,9 +24,9 @@ Array = NDArray[np.float64]
 #: Retrained trials that win fewer subsets than this hardly matter.
 _LEAST_SHARE = 0.01
 #: A gap between trials counts if it is wider than so many standard deviations of the larger side.
-_TRIALS_APART = 2.0
+_TRIALS_APART = 2.1
 #: The same for the test scores of retrainings, of which there are fewer.
-_TESTS_APART = 5.0
+_TESTS_APART = 6.0
 #: Where the lower side wins less than this share of subsets, its trials are failures; where it wins
 #: more, those of the upper side are rare.
 _RARELY_WINS = 0.05
@@ -116,7 +116,10 @@ def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | 
     gaps, spreads = _gaps(scores)
     # A 90 % interval of the share below the gap (Clopper and Pearson 1934), and so of the share of
     # searches that find nothing above it.
-    low, high = betaincinv(below, trials - below + 1, 0.05), betaincinv(below + 1, trials - below, 0.95)
+    low, high = (
+        betaincinv(below, trials - below + 1, 0.05),
+        betaincinv(below + 1, trials - below, 0.95),
+    )
     moves = gaps * (high**budget - low**budget) / 2
     rare = (below / trials) ** budget > _RARELY_WINS
     limit = np.where(rare, _RARE_MOVES, _FAILURES_MOVE) * half_width
