@@ -2,11 +2,11 @@
 
     python benchmarks/worlds.py
 
-In a world, a trial has hyper-parameters x, uniform in the unit cube, a validation score f(x) + noise
-and, once retrained, a test score g(x) + noise. Where nothing else is said, x has two dimensions, f =
-g = 0.30 - 0.12 |x - 0.5|, and the standard deviation of both noises is 0.005. Worlds differ in one
-thing that may mislead an interval: trials or retrainings diverge, scores are rounded, a small
-region is much better.
+In a world, a trial has hyper-parameters x, uniform in the unit cube, a validation score f(x) +
+noise and, once retrained, a test score g(x) + noise. Where nothing else is said, x has two
+dimensions, f = g = 0.30 - 0.12 |x - 0.5|, and the standard deviation of both noises is 0.005.
+Worlds differ in one thing that may mislead an interval: trials or retrainings diverge, scores are
+rounded, a small region is much better.
 
 Printed, for each world and design: how often the 95 % interval holds theta(N), the expected test
 score of the winner of a search of N trials; in how many campaigns the sample holds the cause of

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
+from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage, stage_of
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Bounds,
@@ -20,6 +20,7 @@ from reality_check.statistics import (
     Difference,
     Estimate,
     Shares,
+    Weakness,
     all_subsets,
     allow_for_skew,
     compare_estimates,
@@ -28,6 +29,7 @@ from reality_check.statistics import (
     probability_of_improvement,
     subset_shares,
     variance_shares,
+    weak_evidence,
 )
 
 #: (category, metric, method)
@@ -53,7 +55,7 @@ class Evidence(enum.Enum):
         """Name of the units that n counts in tables."""
         return {
             Evidence.SEARCHES: "searches",
-            Evidence.SUBSETS: "trials of one random search",
+            Evidence.SUBSETS: "effective trials of one random search",
             Evidence.SETTINGS: "reproductions of one search's winner",
             Evidence.VALUES: "reproductions",
         }[self]
@@ -192,6 +194,25 @@ class Summary:
         if self.evidence is Evidence.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
         return over_searches(list(self._by_repeat(rows).values()))
+
+    def weaknesses(self, category: str) -> dict[str, Weakness]:
+        """Return why intervals of MAP@R may not hold, by method; for all subsets of one search."""
+        if self.evidence is not Evidence.SUBSETS:
+            return {}
+        found = {
+            method: weak_evidence(
+                *self.subsets(self.rows[category, PRIMARY, method]), self.budget, estimate
+            )
+            for method, estimate in self.estimates(category).items()
+            if math.isfinite(estimate.mean)
+        }
+        return {method: weakness for method, weakness in found.items() if weakness}
+
+    def diverged(self, category: str, method: str) -> tuple[set[int], int]:
+        """Return the numbers of a method's retrainings that diverged, and how many there are."""
+        record = self.records.get(method)
+        runs: tuple[TrialRecord, ...] = getattr(record, stage_of(category), ())
+        return {run.trial_index for run in runs if run.diverged is not None}, len(runs)
 
     def scatter(self, category: str, method: str) -> Shares:
         """Return the variances of a method's MAP@R between searches and between retrainings.

@@ -21,8 +21,9 @@ from reality_check.statistics._subsets import MAX_LEFT_OUT, left_out, subset_sha
 
 Array = NDArray[np.float64]
 
-#: Retrained trials that win fewer subsets than this hardly matter.
-_LEAST_SHARE = 0.01
+#: Retrained trials hardly matter that win a smaller share of subsets than the first of these, and
+#: than the second times that of the best.
+_LEAST_SHARES = 0.01, 0.05
 #: A gap between trials counts if it is wider than so many standard deviations of the larger side.
 _TRIALS_APART = 2.1
 #: The same for the test scores of retrainings, of which there are fewer.
@@ -44,16 +45,17 @@ class Weakness:
 
     Attributes:
         reason: ``"untested"``: too many subsets are won by trials that were not retrained, so that
-            there is no interval; ``"apart"``: the test scores of some retrainings are far from
-            those of the others; ``"rare"``: few trials score far above the others, and how often a
+            there is no interval; ``"rare"``: few trials score far above the others, and how often a
             search finds such a trial is hardly known; ``"failures"``: the same for searches that
-            find nothing but failures; ``"coarse"``: hardly any two test scores differ.
-        count: how many of them: retrainings that are apart, trials above the gap (``"rare"``) or
-            below it (``"failures"``), distinct test scores, or trials that were retrained.
+            find nothing but failures; ``"apart"``: the test scores of some retrainings are far from
+            those of the others; ``"coarse"``: hardly any two test scores differ.
+        count: the number of trials that were retrained (``"untested"``), of trials above the gap
+            (``"rare"``) or below it (``"failures"``), of retrainings that are apart, or of distinct
+            test scores.
         of: the number of retrainings or trials that they are counted among.
     """
 
-    reason: Literal["untested", "apart", "rare", "failures", "coarse"]
+    reason: Literal["untested", "rare", "failures", "apart", "coarse"]
     count: int
     of: int
 
@@ -76,15 +78,16 @@ def weak_evidence(
         return Weakness("untested", len(tests), len(validation))
     if estimate.half_width is None:
         return None
+    if weakness := _unknown_share(np.sort(validation), budget, estimate.half_width):
+        return weakness
     shares = subset_shares(validation, tests, budget)
-    scores = np.sort([tests[trial] for trial, share in shares.items() if share > _LEAST_SHARE])
+    least = min(_LEAST_SHARES[0], _LEAST_SHARES[1] * max(shares.values()))
+    scores = np.sort([tests[trial] for trial, share in shares.items() if share >= least])
     gaps, spreads = _gaps(scores)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
     if apart.any():
         below = 1 + int(np.argmax(gaps * apart))
         return Weakness("apart", min(below, len(scores) - below), len(scores))
-    if weakness := _unknown_share(np.sort(validation), budget, estimate.half_width):
-        return weakness
     distinct = len(np.unique(scores.round(9)))
     coarse = distinct < min(_DISTINCT, len(scores))
     return Weakness("coarse", distinct, len(scores)) if coarse else None

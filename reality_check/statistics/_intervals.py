@@ -55,6 +55,11 @@ class Estimate(Centred):
     n: int
     deleted: Sequence[float] = field(default=(), repr=False)
 
+    @property
+    def effective_n(self) -> float:
+        """Number of equally weighted units that the interval amounts to; ``n`` without one."""
+        return self.n if self.degrees is None else self.degrees + 1
+
 
 @dataclass(frozen=True)
 class Bounds:

@@ -138,8 +138,9 @@ def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) 
         joint: whether units of the same number belong together; both estimates must have as many.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
+    effective_n = first.effective_n, second.effective_n
     if first.error is None or second.error is None:
-        return Difference(mean, None, None, n)
+        return Difference(mean, None, None, n, effective_n=effective_n)
     assert first.degrees is not None
     assert second.degrees is not None
     if joint:
@@ -147,10 +148,11 @@ def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) 
         error = float(jackknife_error(deleted))
         if np.ptp(deleted) <= 1e-12 * np.abs(first.deleted).max():  # rounding alone
             error = 0.0
-        return t_difference(mean, error, min(first.degrees, second.degrees), n)
-    u, v = first.error**2, second.error**2
-    degrees = satterthwaite(u, first.degrees, v, second.degrees)
-    return t_difference(mean, math.sqrt(u + v), degrees, n)
+        degrees = min(first.degrees, second.degrees)
+    else:
+        u, v = first.error**2, second.error**2
+        error, degrees = math.sqrt(u + v), satterthwaite(u, first.degrees, v, second.degrees)
+    return replace(t_difference(mean, error, degrees, n), effective_n=effective_n)
 
 
 def compare_estimates(

@@ -112,7 +112,7 @@ def budget_curve(
 
 
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:
-    """Return the share of all subsets whose winner was not retrained, nor any trial tied with it."""
+    """Return the share of subsets whose winner, and all trials tied with it, were not retrained."""
     return _missing_weight(*_checked_arrays(validation, tests), budget)
 
 

@@ -21,8 +21,17 @@ from reality_check.report.sections.blocks import (
 )
 from reality_check.report.sections.untrained import untrained_sentence
 from reality_check.report.summary import Evidence, Summary
-from reality_check.report.wording import NOTHING, counted, listed, p_text, percent, points, rounded
-from reality_check.statistics import CONFIDENCE, Bounds, Comparison
+from reality_check.report.wording import (
+    NOTHING,
+    counted,
+    listed,
+    p_text,
+    percent,
+    points,
+    rounded,
+    size_text,
+)
+from reality_check.statistics import CONFIDENCE, Bounds, Comparison, Weakness
 
 #: Number of pairs of a category that are put into sentences; the table has all pairs.
 _MAX_SENTENCES = 3
@@ -68,7 +77,7 @@ NOISE_TEXTS = {
 #: Name of the units that n counts in sentences.
 _REPEATS = {
     Evidence.SEARCHES: "searches",
-    Evidence.SUBSETS: "trials",
+    Evidence.SUBSETS: "effective trials",
     Evidence.SETTINGS: "retrainings",
     Evidence.VALUES: "",
 }
@@ -203,7 +212,8 @@ def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) 
     tie = f"{a} is not distinguishable from {b}"
     difference, repeats = comparison.difference, _REPEATS[evidence]
     gap = f"{points(difference.mean)} points {METRICS[PRIMARY]}"
-    sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
+    sizes = " and ".join(map(size_text, difference.effective_n or difference.n))
+    sizes = f"n = {sizes}{repeats and ' '}{repeats}"
     low, high = difference.low, difference.high
     if low is None or high is None or comparison.adjusted_p is None:
         return (
@@ -260,15 +270,14 @@ def _divergence(summary: Summary, category: str) -> list[str]:
     """Return sentences on diverged runs, which count as 0 in means, and on the other runs."""
     sentences = []
     for method in summary.results.methods:
-        runs = method.final if category == "complete" else method.reproductions
-        diverged = {run.trial_index for run in runs if run.diverged is not None}
+        diverged, runs = summary.diverged(category, method.name)
         if diverged:
             verb = "counts" if len(diverged) == 1 else "count"
             rows = summary.rows.get((category, PRIMARY, method.name), ())
             sound = [float(row.value) for row in rows if row.reproduction not in diverged]
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
             sentences.append(
-                f"{len(diverged)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
+                f"{len(diverged)} of {runs} runs of {method.name} diverged and {verb} as 0, "
                 f"which intervals are not made for{others}."
             )
     return sentences
@@ -314,10 +323,59 @@ def cautions(summary: Summary) -> list[str]:
     )
     sentences = (
         SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else "",
+        *weakness_sentences(summary),
         untrained_sentence(summary),
         f"Read it with {deviations} below: {listed(serious)}." if serious else "",
     )
     return list(filter(None, sentences))
+
+
+def weakness_sentences(summary: Summary) -> list[str]:
+    """Return a sentence on all intervals of MAP@R that may not hold, and one on missing ones."""
+    found: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
+    for category in summary.categories:
+        weaknesses = summary.weaknesses(category)
+        for method in summary.samples(category, PRIMARY):
+            weakness = weaknesses.get(method)
+            is_missing = weakness is not None and weakness.reason == "untested"
+            reason = "" if is_missing else _diverged_text(summary, category, method)
+            if reason or weakness is not None:
+                reason = reason or weakness_text(weakness)
+                found[is_missing].setdefault(f"{method} ({reason}", []).append(category)
+    texts = {
+        is_missing: [
+            f"{text})" if categories == [*summary.categories] else f"{text}; {listed(categories)})"
+            for text, categories in reasons.items()
+        ]
+        for is_missing, reasons in found.items()
+    }
+    one = len(texts[False]) == 1
+    subject, verb = ("The interval", "rests") if one else ("The intervals", "rest")
+    weak = f"{subject} of {listed(texts[False])} {verb} on little and may not hold."
+    missing = f"There is no interval, and no test, of {listed(texts[True])}."
+    return [weak] * bool(texts[False]) + [missing] * bool(texts[True])
+
+
+def _diverged_text(summary: Summary, category: str, method: str) -> str:
+    diverged, runs = summary.diverged(category, method)
+    verb = "counts" if len(diverged) == 1 else "count"
+    return f"{len(diverged)} of {runs} retrainings diverged and {verb} as 0" if diverged else ""
+
+
+def weakness_text(weakness: Weakness) -> str:
+    """Return why an interval may not hold, or why there is none."""
+    count, of = weakness.count, weakness.of
+    score = "scores" if count == 1 else "score"
+    return {
+        "untested": f"only {count} of {of} trials have been retrained, and others win too many "
+        "searches",
+        "rare": f"{count} of {of} trials {score} far above the others, so that it is hardly known "
+        "how often a search finds one",
+        "failures": f"{count} of {of} trials {score} far below the others, so that it is hardly "
+        "known how often a search finds nothing better",
+        "apart": f"{count} of {of} retrainings {score} far from the others",
+        "coarse": f"{of} retrainings have only {counted(count, 'different score')}",
+    }[weakness.reason]
 
 
 def _leader(summary: Summary, category: str) -> str:
