@@ -29,7 +29,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics import all_subsets, subset_shares, weak_evidence
+from reality_check.statistics import (
+    Estimate,
+    jackknife_error,
+    subset_degrees,
+    subset_estimates,
+    subset_shares,
+    t_quantile,
+    weak_evidence,
+)
 
 Array = NDArray[np.float64]
 
@@ -103,7 +111,7 @@ class World:
         validation = np.where(diverged[0], 0.0, scores[0])
         return Trials(validation, np.where(diverged[0] | diverged[1], 0.0, scores[1]), cause)
 
-    def theta(self, budget: int, searches: int = 400_000) -> float:
+    def theta(self, budget: int, searches: int = 200_000) -> float:
         """The expected test score of the winner of a search."""
         generator, total = np.random.default_rng(1), 0.0
         for _ in range(20):
@@ -224,21 +232,25 @@ def campaigns(
     """Run campaigns, each a search whose best trials are retrained."""
     trials, best, budget = design
     drawn, truth = world.trials((count, trials), generator), world.theta(budget)
-    found = []
-    for validation, test, cause in zip(drawn.validation, drawn.test, drawn.cause, strict=True):
-        ranked = np.argsort(-validation, kind="stable")
-        # Diverged trials are not trained again: they score 0.
-        kept = np.union1d(ranked[:best], np.flatnonzero(validation == 0))
-        tests = dict(zip(kept.tolist(), test[kept].tolist(), strict=True))
-        estimate = all_subsets(validation, tests, budget)
-        shares = subset_shares(validation, tests, budget)
-        reach = estimate.half_width
-        covers = reach is not None and abs(estimate.mean - truth) <= reach + 1e-12
-        holds = world.always or sum(shares[t] for t in tests if cause[t]) >= HELD
-        found.append(
-            (covers, holds, weak_evidence(validation, tests, budget, estimate) is not None)
-        )
-    return Campaigns(*np.array(found).T)
+    ranks = np.argsort(np.argsort(-drawn.validation, kind="stable"))
+    # Diverged trials are not trained again: they score 0.
+    retrained = (ranks < best) | (drawn.validation == 0)
+    means, deleted = subset_estimates(
+        drawn.validation, np.where(retrained, drawn.test, np.nan), budget
+    )
+    degrees = subset_degrees(trials, budget)
+    errors = jackknife_error(deleted)
+    reaches = t_quantile(degrees) * errors
+    holds, speaks = np.full(count, world.always), np.zeros(count, dtype=bool)
+    for number, validation in enumerate(drawn.validation):
+        kept = np.flatnonzero(retrained[number]).tolist()
+        tests = dict(zip(kept, drawn.test[number, kept].tolist(), strict=True))
+        estimate = Estimate(means[number], reaches[number], errors[number], degrees, trials)
+        speaks[number] = weak_evidence(validation, tests, budget, estimate) is not None
+        if drawn.cause[number].any() and not world.always:
+            shares = subset_shares(validation, tests, budget)
+            holds[number] = sum(shares[t] for t in kept if drawn.cause[number, t]) >= HELD
+    return Campaigns(np.abs(means - truth) <= reaches + 1e-12, holds, speaks)
 
 
 def _percent(values: NDArray[np.bool_]) -> str:

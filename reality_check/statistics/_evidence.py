@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from reality_check.statistics._intervals import Estimate
-from reality_check.statistics._subsets import MAX_LEFT_OUT, left_out, subset_shares
+from reality_check.statistics._subsets import MAX_LEFT_OUT, _checked_arrays, _retrained_weights
 
 Array = NDArray[np.float64]
 
@@ -74,23 +74,24 @@ def weak_evidence(
     Returns:
         The first reason that applies, in the order of :class:`Weakness`.
     """
-    if left_out(validation, tests, budget) > MAX_LEFT_OUT:
-        return Weakness("untested", len(tests), len(validation))
+    values, scores = _checked_arrays(validation, tests)
+    weights = _retrained_weights(values, scores, budget)
+    if 1 - weights.sum() > MAX_LEFT_OUT:
+        return Weakness("untested", len(tests), len(values))
     if estimate.half_width is None:
         return None
-    if weakness := _unknown_share(np.sort(validation), budget, estimate.half_width):
+    if weakness := _unknown_share(np.sort(values), budget, estimate.half_width):
         return weakness
-    shares = subset_shares(validation, tests, budget)
-    least = min(_LEAST_SHARES[0], _LEAST_SHARES[1] * max(shares.values()))
-    scores = np.sort([tests[trial] for trial, share in shares.items() if share >= least])
-    gaps, spreads = _gaps(scores)
+    shares = weights / weights.sum()
+    counted = np.sort(scores[shares >= min(_LEAST_SHARES[0], _LEAST_SHARES[1] * shares.max())])
+    gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
     if apart.any():
         below = 1 + int(np.argmax(gaps * apart))
-        return Weakness("apart", min(below, len(scores) - below), len(scores))
-    distinct = len(np.unique(scores.round(9)))
-    coarse = distinct < min(_DISTINCT, len(scores))
-    return Weakness("coarse", distinct, len(scores)) if coarse else None
+        return Weakness("apart", min(below, len(counted) - below), len(counted))
+    distinct = len(np.unique(counted.round(9)))
+    is_coarse = distinct < min(_DISTINCT, len(counted))
+    return Weakness("coarse", distinct, len(counted)) if is_coarse else None
 
 
 def _gaps(scores: Array) -> tuple[Array, Array]:
