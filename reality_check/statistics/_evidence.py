@@ -47,15 +47,15 @@ class Weakness:
         reason: ``"untested"``: too many subsets are won by trials that were not retrained, so that
             there is no interval; ``"rare"``: few trials score far above the others, and how often a
             search finds such a trial is hardly known; ``"failures"``: the same for searches that
-            find nothing but failures; ``"apart"``: the test scores of some retrainings are far from
-            those of the others; ``"coarse"``: hardly any two test scores differ.
+            find nothing but failures; ``"coarse"``: hardly any two test scores differ; ``"apart"``:
+            the test scores of some retrainings are far from those of the others.
         count: the number of trials that were retrained (``"untested"``), of trials above the gap
-            (``"rare"``) or below it (``"failures"``), of retrainings that are apart, or of distinct
-            test scores.
-        of: the number of retrainings or trials that they are counted among.
+            (``"rare"``) or below it (``"failures"``), of distinct test scores, or of retrainings
+            that are apart.
+        of: the number of trials, or of retrainings whose weight matters.
     """
 
-    reason: Literal["untested", "rare", "failures", "apart", "coarse"]
+    reason: Literal["untested", "rare", "failures", "coarse", "apart"]
     count: int
     of: int
 
@@ -84,14 +84,15 @@ def weak_evidence(
         return weakness
     shares = weights / weights.sum()
     counted = np.sort(scores[shares >= min(_LEAST_SHARES[0], _LEAST_SHARES[1] * shares.max())])
+    distinct = len(np.unique(counted.round(9)))
+    if distinct < min(_DISTINCT, len(counted)):
+        return Weakness("coarse", distinct, len(counted))
     gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
     if apart.any():
         below = 1 + int(np.argmax(gaps * apart))
         return Weakness("apart", min(below, len(counted) - below), len(counted))
-    distinct = len(np.unique(counted.round(9)))
-    is_coarse = distinct < min(_DISTINCT, len(counted))
-    return Weakness("coarse", distinct, len(counted)) if is_coarse else None
+    return None
 
 
 def _gaps(scores: Array) -> tuple[Array, Array]:

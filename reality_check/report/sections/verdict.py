@@ -373,8 +373,8 @@ def weakness_text(weakness: Weakness) -> str:
         "how often a search finds one",
         "failures": f"{count} of {of} trials {score} far below the others, so that it is hardly "
         "known how often a search finds nothing better",
-        "apart": f"{count} of {of} retrainings {score} far from the others",
-        "coarse": f"{of} retrainings have only {counted(count, 'different score')}",
+        "coarse": f"the {of} retrainings that decide have only {counted(count, 'distinct score')}",
+        "apart": f"{count} of the {of} retrainings that decide {score} far from the others",
     }[weakness.reason]
 
 
