@@ -196,23 +196,25 @@ class Summary:
         return over_searches(list(self._by_repeat(rows).values()))
 
     def weaknesses(self, category: str) -> dict[str, Weakness]:
-        """Return why intervals of MAP@R may not hold, by method; for all subsets of one search."""
-        if self.evidence is not Evidence.SUBSETS:
-            return {}
-        found = {
-            method: weak_evidence(
-                *self.subsets(self.rows[category, PRIMARY, method]), self.budget, estimate
-            )
-            for method, estimate in self.estimates(category).items()
-            if math.isfinite(estimate.mean)
-        }
-        return {method: weakness for method, weakness in found.items() if weakness}
+        """Return why intervals of MAP@R may not hold, or are missing, by method.
 
-    def diverged(self, category: str, method: str) -> tuple[set[int], int]:
-        """Return the numbers of a method's retrainings that diverged, and how many there are."""
-        record = self.records.get(method)
-        runs: tuple[TrialRecord, ...] = getattr(record, stage_of(category), ())
-        return {run.trial_index for run in runs if run.diverged is not None}, len(runs)
+        :func:`weak_evidence` is for all subsets of one search. Diverged retrainings, which count as
+        0, are named with any evidence.
+        """
+        found = {}
+        for method, estimate in self.estimates(category).items():
+            record = self.records.get(method)
+            runs: tuple[TrialRecord, ...] = getattr(record, stage_of(category), ())
+            diverged = sum(run.diverged is not None for run in runs)
+            weakness = Weakness("diverged", diverged, len(runs)) if diverged else None
+            if self.evidence is Evidence.SUBSETS and math.isfinite(estimate.mean):
+                search = self.subsets(self.rows[category, PRIMARY, method])
+                shown = weak_evidence(*search, self.budget, estimate)
+                if weakness is None or (shown and shown.reason == "untested"):
+                    weakness = shown
+            if weakness is not None:
+                found[method] = weakness
+        return found
 
     def scatter(self, category: str, method: str) -> Shares:
         """Return the variances of a method's MAP@R between searches and between retrainings.

@@ -45,7 +45,8 @@ class Weakness:
 
     Attributes:
         reason: ``"untested"``: too many subsets are won by trials that were not retrained, so that
-            there is no interval; ``"rare"``: few trials score far above the others, and how often a
+            there is no interval; ``"diverged"``: retrainings diverged, which :func:`weak_evidence`
+            finds ``"apart"``; ``"rare"``: few trials score far above the others, and how often a
             search finds such a trial is hardly known; ``"failures"``: the same for searches that
             find nothing but failures; ``"coarse"``: hardly any two test scores differ; ``"apart"``:
             the test scores of some retrainings are far from those of the others.
@@ -55,7 +56,7 @@ class Weakness:
         of: the number of trials, or of retrainings whose weight matters.
     """
 
-    reason: Literal["untested", "rare", "failures", "coarse", "apart"]
+    reason: Literal["untested", "diverged", "rare", "failures", "coarse", "apart"]
     count: int
     of: int
 
@@ -97,16 +98,9 @@ def weak_evidence(
 
 def _gaps(scores: Array) -> tuple[Array, Array]:
     """Return the gaps between ascending scores, and the standard deviation of the larger side."""
-    below = np.arange(1, len(scores))
-    lower, upper = _running_spread(scores)[:-1], _running_spread(scores[::-1])[-2::-1]
-    return np.diff(scores), np.where(2 * below >= len(scores), lower, upper)
-
-
-def _running_spread(scores: Array) -> Array:
-    """Return the standard deviation of the first 1, 2, ... scores."""
-    count, centred = np.arange(1, len(scores) + 1), scores - scores[:1]
-    mean = np.cumsum(centred) / count
-    return np.asarray(np.sqrt(np.maximum(np.cumsum(centred**2) / count - mean**2, 0.0)))
+    size = len(scores)
+    sides = (scores[:k] if 2 * k >= size else scores[k:] for k in range(1, size))
+    return np.diff(scores), np.array([side.std() for side in sides])
 
 
 def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | None:

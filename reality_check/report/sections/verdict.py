@@ -270,14 +270,15 @@ def _divergence(summary: Summary, category: str) -> list[str]:
     """Return sentences on diverged runs, which count as 0 in means, and on the other runs."""
     sentences = []
     for method in summary.results.methods:
-        diverged, runs = summary.diverged(category, method.name)
+        runs = method.final if category == "complete" else method.reproductions
+        diverged = {run.trial_index for run in runs if run.diverged is not None}
         if diverged:
             verb = "counts" if len(diverged) == 1 else "count"
             rows = summary.rows.get((category, PRIMARY, method.name), ())
             sound = [float(row.value) for row in rows if row.reproduction not in diverged]
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
             sentences.append(
-                f"{len(diverged)} of {runs} runs of {method.name} diverged and {verb} as 0, "
+                f"{len(diverged)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
                 f"which intervals are not made for{others}."
             )
     return sentences
@@ -332,41 +333,27 @@ def cautions(summary: Summary) -> list[str]:
 
 def weakness_sentences(summary: Summary) -> list[str]:
     """Return a sentence on all intervals of MAP@R that may not hold, and one on missing ones."""
-    found: dict[bool, dict[str, list[str]]] = {False: {}, True: {}}
-    for category in summary.categories:
-        weaknesses = summary.weaknesses(category)
-        for method in summary.samples(category, PRIMARY):
-            weakness = weaknesses.get(method)
-            is_missing = weakness is not None and weakness.reason == "untested"
-            reason = "" if is_missing else _diverged_text(summary, category, method)
-            if reason or weakness is not None:
-                reason = reason or weakness_text(weakness)
-                found[is_missing].setdefault(f"{method} ({reason}", []).append(category)
-    texts = {
-        is_missing: [
-            f"{text})" if categories == [*summary.categories] else f"{text}; {listed(categories)})"
-            for text, categories in reasons.items()
-        ]
-        for is_missing, reasons in found.items()
-    }
-    one = len(texts[False]) == 1
-    subject, verb = ("The interval", "rests") if one else ("The intervals", "rest")
-    weak = f"{subject} of {listed(texts[False])} {verb} on little and may not hold."
-    missing = f"There is no interval, and no test, of {listed(texts[True])}."
-    return [weak] * bool(texts[False]) + [missing] * bool(texts[True])
-
-
-def _diverged_text(summary: Summary, category: str, method: str) -> str:
-    diverged, runs = summary.diverged(category, method)
-    verb = "counts" if len(diverged) == 1 else "count"
-    return f"{len(diverged)} of {runs} retrainings diverged and {verb} as 0" if diverged else ""
+    found = dict.fromkeys(
+        (weakness.reason == "untested", f"{method} ({weakness_text(weakness)})")
+        for category in summary.categories
+        for method, weakness in summary.weaknesses(category).items()
+    )
+    weak, missing = ([text for lacks, text in found if lacks is kind] for kind in (False, True))
+    sentences = []
+    if weak:
+        subject, verb = ("interval", "rests") if len(weak) == 1 else ("intervals", "rest")
+        sentences.append(f"The {subject} of {listed(weak)} {verb} on little and may not hold.")
+    if missing:
+        sentences.append(f"There is no interval, and no test, of {listed(missing)}.")
+    return sentences
 
 
 def weakness_text(weakness: Weakness) -> str:
     """Return why an interval may not hold, or why there is none."""
     count, of = weakness.count, weakness.of
-    score = "scores" if count == 1 else "score"
+    score, as_0 = ("scores", "counts as 0") if count == 1 else ("score", "count as 0")
     return {
+        "diverged": f"{count} of {of} retrainings diverged and {as_0}",
         "untested": f"only {count} of {of} trials have been retrained, and others win too many "
         "searches",
         "rare": f"{count} of {of} trials {score} far above the others, so that it is hardly known "

@@ -59,7 +59,7 @@ def test_retrainings_far_below_the_others(lost: int) -> None:
 
 
 def test_test_scores_that_hardly_differ() -> None:
-    assert found(SOUND, (SOUND + NOISE).round(2)) == Weakness("coarse", 3, 13)
+    assert found(SOUND, (SOUND + NOISE).round(2)) == Weakness("coarse", 2, 13)
     assert found(SOUND, np.full(50, 0.25)) == Weakness("coarse", 1, 13)
 
 
