@@ -206,12 +206,12 @@ class Summary:
             record = self.records.get(method)
             runs: tuple[TrialRecord, ...] = getattr(record, stage_of(category), ())
             diverged = sum(run.diverged is not None for run in runs)
-            weakness = Weakness("diverged", diverged, len(runs)) if diverged else None
-            if self.evidence is Evidence.SUBSETS and math.isfinite(estimate.mean):
+            weakness = None
+            if self.evidence is Evidence.SUBSETS:
                 search = self.subsets(self.rows[category, PRIMARY, method])
-                shown = weak_evidence(*search, self.budget, estimate)
-                if weakness is None or (shown and shown.reason == "untested"):
-                    weakness = shown
+                weakness = weak_evidence(*search, self.budget, estimate)
+            if diverged and (weakness is None or weakness.reason != "untested"):
+                weakness = Weakness("diverged", diverged, len(runs))
             if weakness is not None:
                 found[method] = weakness
         return found

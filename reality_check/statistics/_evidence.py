@@ -21,9 +21,8 @@ from reality_check.statistics._subsets import MAX_LEFT_OUT, _checked_arrays, _re
 
 Array = NDArray[np.float64]
 
-#: Retrained trials hardly matter that win a smaller share of subsets than the first of these, and
-#: than the second times that of the best.
-_LEAST_SHARES = 0.01, 0.05
+#: Retrained trials hardly matter that win fewer subsets than this share of what the best one wins.
+_LEAST_SHARE = 0.05
 #: A gap between trials counts if it is wider than so many standard deviations of the larger side.
 _TRIALS_APART = 2.1
 #: The same for the test scores of retrainings, of which there are fewer.
@@ -83,8 +82,7 @@ def weak_evidence(
         return None
     if weakness := _unknown_share(np.sort(values), budget, estimate.half_width):
         return weakness
-    shares = weights / weights.sum()
-    counted = np.sort(scores[shares >= min(_LEAST_SHARES[0], _LEAST_SHARES[1] * shares.max())])
+    counted = np.sort(scores[weights >= _LEAST_SHARE * weights.max()])
     distinct = len(np.unique(counted.round(9)))
     if distinct < min(_DISTINCT, len(counted)):
         return Weakness("coarse", distinct, len(counted))

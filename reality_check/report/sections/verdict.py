@@ -31,7 +31,7 @@ from reality_check.report.wording import (
     rounded,
     size_text,
 )
-from reality_check.statistics import CONFIDENCE, Bounds, Comparison, Weakness
+from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
 #: Number of pairs of a category that are put into sentences; the table has all pairs.
 _MAX_SENTENCES = 3
@@ -80,6 +80,18 @@ _REPEATS = {
     Evidence.SUBSETS: "effective trials",
     Evidence.SETTINGS: "retrainings",
     Evidence.VALUES: "",
+}
+
+#: Why an interval may not hold, or why there is none, by :attr:`Weakness.reason`.
+_REASONS = {
+    "untested": "only {count} of {of} trials retrained, while others win too many searches",
+    "diverged": "{count} of {of} retrainings diverged, counted as 0",
+    "rare": "{count} of {of} trials far above the others, so that it is hardly known how often a "
+    "search finds one",
+    "failures": "{count} of {of} trials far below the others, so that it is hardly known how often "
+    "a search finds nothing better",
+    "coarse": "distinct scores of the {of} retrainings that decide: {count}",
+    "apart": "{count} of the {of} retrainings that decide far from the others",
 }
 
 #: Caution about verdicts from one search of each method.
@@ -334,7 +346,10 @@ def cautions(summary: Summary) -> list[str]:
 def weakness_sentences(summary: Summary) -> list[str]:
     """Return a sentence on all intervals of MAP@R that may not hold, and one on missing ones."""
     found = dict.fromkeys(
-        (weakness.reason == "untested", f"{method} ({weakness_text(weakness)})")
+        (
+            weakness.reason == "untested",
+            f"{method} ({_REASONS[weakness.reason].format_map(vars(weakness))})",
+        )
         for category in summary.categories
         for method, weakness in summary.weaknesses(category).items()
     )
@@ -346,23 +361,6 @@ def weakness_sentences(summary: Summary) -> list[str]:
     if missing:
         sentences.append(f"There is no interval, and no test, of {listed(missing)}.")
     return sentences
-
-
-def weakness_text(weakness: Weakness) -> str:
-    """Return why an interval may not hold, or why there is none."""
-    count, of = weakness.count, weakness.of
-    score, as_0 = ("scores", "counts as 0") if count == 1 else ("score", "count as 0")
-    return {
-        "diverged": f"{count} of {of} retrainings diverged and {as_0}",
-        "untested": f"only {count} of {of} trials have been retrained, and others win too many "
-        "searches",
-        "rare": f"{count} of {of} trials {score} far above the others, so that it is hardly known "
-        "how often a search finds one",
-        "failures": f"{count} of {of} trials {score} far below the others, so that it is hardly "
-        "known how often a search finds nothing better",
-        "coarse": f"the {of} retrainings that decide have only {counted(count, 'distinct score')}",
-        "apart": f"{count} of the {of} retrainings that decide {score} far from the others",
-    }[weakness.reason]
 
 
 def _leader(summary: Summary, category: str) -> str:
