@@ -235,6 +235,7 @@ def campaigns(
     ranks = np.argsort(np.argsort(-drawn.validation, kind="stable"))
     # Diverged trials are not trained again: they score 0.
     retrained = (ranks < best) | (drawn.validation == 0)
+    cause = drawn.cause & (retrained | (world.diverging[1] == 0))
     means, deleted = subset_estimates(
         drawn.validation, np.where(retrained, drawn.test, np.nan), budget
     )
@@ -247,9 +248,10 @@ def campaigns(
         tests = dict(zip(kept, drawn.test[number, kept].tolist(), strict=True))
         estimate = Estimate(means[number], reaches[number], errors[number], degrees, trials)
         speaks[number] = weak_evidence(validation, tests, budget, estimate) is not None
-        if drawn.cause[number].any() and not world.always:
-            shares = subset_shares(validation, tests, budget)
-            holds[number] = sum(shares[t] for t in kept if drawn.cause[number, t]) >= HELD
+        causes = np.flatnonzero(cause[number])
+        if causes.size and not world.always:
+            shares = subset_shares(validation, dict.fromkeys(range(trials), 0.0), budget)
+            holds[number] = sum(shares[trial] for trial in causes.tolist()) >= HELD
     return Campaigns(np.abs(means - truth) <= reaches + 1e-12, holds, speaks)
 
 

@@ -110,7 +110,7 @@ def file_name(name: str, names: Iterable[str]) -> str:
 
 def size_text(number: float) -> str:
     """Return a number of units: ``"5"`` for ``5.0`` and ``"8.6"`` for ``8.63``."""
-    return str(round(number)) if abs(number - round(number)) < 1e-6 else rounded(number, 1)
+    return rounded(number, 1).removesuffix(".0")
 
 
 def counted(number: int, noun: str) -> str:

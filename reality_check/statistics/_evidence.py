@@ -10,16 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from reality_check.statistics._intervals import Estimate
-from reality_check.statistics._subsets import MAX_LEFT_OUT, _checked_arrays, _retrained_weights
-
-Array = NDArray[np.float64]
+from reality_check.statistics._subsets import MAX_LEFT_OUT, Array, left_out, subset_shares
 
 #: Retrained trials hardly matter that win fewer subsets than this share of what the best one wins.
 _LEAST_SHARE = 0.05
@@ -55,7 +51,7 @@ class Weakness:
         of: the number of trials, or of retrainings whose weight matters.
     """
 
-    reason: Literal["untested", "diverged", "rare", "failures", "coarse", "apart"]
+    reason: str
     count: int
     of: int
 
@@ -74,15 +70,15 @@ def weak_evidence(
     Returns:
         The first reason that applies, in the order of :class:`Weakness`.
     """
-    values, scores = _checked_arrays(validation, tests)
-    weights = _retrained_weights(values, scores, budget)
-    if 1 - weights.sum() > MAX_LEFT_OUT:
-        return Weakness("untested", len(tests), len(values))
+    if left_out(validation, tests, budget) > MAX_LEFT_OUT:
+        return Weakness("untested", len(tests), len(validation))
     if estimate.half_width is None:
         return None
-    if weakness := _unknown_share(np.sort(values), budget, estimate.half_width):
+    if weakness := _unknown_share(np.sort(validation), budget, estimate.half_width):
         return weakness
-    counted = np.sort(scores[weights >= _LEAST_SHARE * weights.max()])
+    shares = subset_shares(validation, tests, budget)
+    least = _LEAST_SHARE * max(shares.values())
+    counted = np.sort([tests[trial] for trial, share in shares.items() if share >= least])
     distinct = len(np.unique(counted.round(9)))
     if distinct < min(_DISTINCT, len(counted)):
         return Weakness("coarse", distinct, len(counted))
@@ -113,17 +109,14 @@ def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | 
     gaps, spreads = _gaps(scores)
     # A 90 % interval of the share below the gap (Clopper and Pearson 1934), and so of the share of
     # searches that find nothing above it.
-    low, high = (
-        betaincinv(below, trials - below + 1, 0.05),
-        betaincinv(below + 1, trials - below, 0.95),
-    )
-    moves = gaps * (high**budget - low**budget) / 2
+    ends = [below, below + 1], [trials - below + 1, trials - below], [[0.05], [0.95]]
+    moves = gaps * np.diff(betaincinv(*ends) ** budget, axis=0)[0] / 2
     rare = (below / trials) ** budget > _RARELY_WINS
     limit = np.where(rare, _RARE_MOVES, _FAILURES_MOVE) * half_width
     weak = (gaps > _TRIALS_APART * spreads) & (moves > limit)
-    if not weak.any():
-        return None
     split = int(np.argmax(moves * weak))
+    if not weak[split]:
+        return None
     if rare[split]:
-        return Weakness("rare", trials - int(below[split]), trials)
-    return Weakness("failures", int(below[split]), trials)
+        return Weakness("rare", trials - 1 - split, trials)
+    return Weakness("failures", split + 1, trials)

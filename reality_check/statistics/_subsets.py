@@ -79,7 +79,7 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
     degrees = subset_degrees(len(validation), budget)
-    too_few = degrees < MIN_TESTED - 1 or _missing_weight(values, scores, budget) > MAX_LEFT_OUT
+    too_few = degrees < MIN_TESTED - 1 or left_out(validation, tests, budget) > MAX_LEFT_OUT
     if too_few or not math.isfinite(error):
         return Estimate(mean, None, None, None, len(validation))
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
@@ -113,7 +113,7 @@ def budget_curve(
 
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:
     """Return the share of subsets whose winner, and all trials tied with it, were not retrained."""
-    return _missing_weight(*_checked_arrays(validation, tests), budget)
+    return 1 - float(_retrained_weights(*_checked_arrays(validation, tests), budget).sum())
 
 
 def subset_shares(
@@ -262,10 +262,6 @@ def _retrained_weights(validation: Array, scores: Array, budget: int) -> Array:
     weights = np.empty(len(order))
     weights[order] = retrained * wins / np.maximum(ties.group_sums(retrained), 1)
     return weights
-
-
-def _missing_weight(validation: Array, scores: Array, budget: int) -> float:
-    return 1 - float(_retrained_weights(validation, scores, budget).sum())
 
 
 def _checked_arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:

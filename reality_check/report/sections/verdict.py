@@ -353,14 +353,12 @@ def weakness_sentences(summary: Summary) -> list[str]:
         for category in summary.categories
         for method, weakness in summary.weaknesses(category).items()
     )
-    weak, missing = ([text for lacks, text in found if lacks is kind] for kind in (False, True))
-    sentences = []
-    if weak:
-        subject, verb = ("interval", "rests") if len(weak) == 1 else ("intervals", "rest")
-        sentences.append(f"The {subject} of {listed(weak)} {verb} on little and may not hold.")
-    if missing:
-        sentences.append(f"There is no interval, and no test, of {listed(missing)}.")
-    return sentences
+    leads = {
+        False: "The interval rests on little and may not hold",
+        True: "There is no interval and no test",
+    }
+    texts_of = {missing: [text for kind, text in found if kind is missing] for missing in leads}
+    return [f"{leads[kind]} for {listed(texts)}." for kind, texts in texts_of.items() if texts]
 
 
 def _leader(summary: Summary, category: str) -> str:

@@ -136,8 +136,8 @@ def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:
     )
     assert sentence in category_sentences(summary, "aggregate")
     assert not any("diverged" in line for line in category_sentences(summary, "complete"))
-    weak = "The interval of warped (1 of 5 retrainings diverged, counted as 0) rests on little"
-    assert weak in headline(summary)
+    weak = "The interval rests on little and may not hold for warped (1 of 5 retrainings diverged, "
+    assert f"{weak}counted as 0)." in headline(summary)
 
 
 def searched(scores: dict[str, list[float]], retrained: int, budget: int = 2) -> Summary:
@@ -167,9 +167,9 @@ def test_the_headline_names_intervals_that_rest_on_little() -> None:
         headline(searched({"a": EVEN, "b": RARE}, 8)),
         headline(searched({"b": RARE, "c": RARE}, 8)),
     )
-    assert f". The interval of b ({reason}) rests on little and may not hold." in texts[0]
+    assert f". The interval rests on little and may not hold for b ({reason})." in texts[0]
     both = f"b ({reason}) and c ({reason})"
-    assert f". The intervals of {both} rest on little and may not hold." in texts[1]
+    assert f". The interval rests on little and may not hold for {both}." in texts[1]
     assert "may not hold" not in headline(searched({"a": EVEN}, 8))
 
 
@@ -177,7 +177,7 @@ def test_without_enough_retrainings_there_is_no_interval() -> None:
     summary = searched({"a": EVEN, "b": EVEN}, 3)
     assert summary.estimates("ensemble")["a"].half_width is None
     reason = "only 3 of 8 trials retrained, while others win too many searches"
-    assert f"There is no interval, and no test, of a ({reason}) and b" in headline(summary)
+    assert f"There is no interval and no test for a ({reason}) and b" in headline(summary)
 
 
 def test_sizes_of_subsets_are_effective_numbers_of_trials() -> None:
