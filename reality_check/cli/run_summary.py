@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
-from reality_check.report.sections.untrained import untrained_sentence
-from reality_check.report.sections.verdict import SINGLE_SEARCH, leaders, weakness_sentences
-from reality_check.report.summary import Evidence, Summary
+from reality_check.report.sections.verdict import leaders, limits
+from reality_check.report.summary import Summary
 from reality_check.report.tables import not_trained
 from reality_check.report.wording import listed, size_text
 from reality_check.results import ExperimentResults
@@ -30,11 +29,8 @@ def print_summary(results: ExperimentResults) -> None:
     print_table(table)
     for leader, leading_in in leaders(summary).items():
         print(f"{leader} ({listed(leading_in)}).")
-    if summary.evidence is Evidence.SETTINGS:
-        print(SINGLE_SEARCH)
-    for sentence in (*weakness_sentences(summary), untrained_sentence(summary)):
-        if sentence:
-            print(sentence)
+    for sentence in limits(summary):
+        print(sentence)
     if results.deviations:
         print(
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "

@@ -210,7 +210,7 @@ class Summary:
             if self.evidence is Evidence.SUBSETS:
                 search = self.subsets(self.rows[category, PRIMARY, method])
                 weakness = weak_evidence(*search, self.budget, estimate)
-            if diverged and (weakness is None or weakness.reason != "untested"):
+            if diverged and estimate.half_width is not None:
                 weakness = Weakness("diverged", diverged, len(runs))
             if weakness is not None:
                 found[method] = weakness

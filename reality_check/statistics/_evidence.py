@@ -84,10 +84,9 @@ def weak_evidence(
         return Weakness("coarse", distinct, len(counted))
     gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
-    if apart.any():
-        below = 1 + int(np.argmax(gaps * apart))
-        return Weakness("apart", min(below, len(counted) - below), len(counted))
-    return None
+    split = int(np.argmax(gaps * apart))
+    below, above = split + 1, len(counted) - 1 - split
+    return Weakness("apart", min(below, above), len(counted)) if apart[split] else None
 
 
 def _gaps(scores: Array) -> tuple[Array, Array]:

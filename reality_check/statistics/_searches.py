@@ -138,9 +138,8 @@ def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) 
         joint: whether units of the same number belong together; both estimates must have as many.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
-    effective_n = first.effective_n, second.effective_n
     if first.error is None or second.error is None:
-        return Difference(mean, None, None, n, effective_n=effective_n)
+        return Difference(mean, None, None, n)
     assert first.degrees is not None
     assert second.degrees is not None
     if joint:
@@ -152,6 +151,7 @@ def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) 
     else:
         u, v = first.error**2, second.error**2
         error, degrees = math.sqrt(u + v), satterthwaite(u, first.degrees, v, second.degrees)
+    effective_n = first.effective_n, second.effective_n
     return replace(t_difference(mean, error, degrees, n), effective_n=effective_n)
 
 

@@ -94,6 +94,12 @@ _REASONS = {
     "apart": "{count} of the {of} retrainings that decide far from the others",
 }
 
+#: How sentences on intervals begin: on weak ones, and on missing ones.
+_LEADS = (
+    "The interval rests on little and may not hold",
+    "There is no interval and no test",
+)
+
 #: Caution about verdicts from one search of each method.
 SINGLE_SEARCH = "One search of each method cannot distinguish losses."
 
@@ -279,20 +285,14 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Return sentences on diverged runs, which count as 0 in means, and on the other runs."""
+    """Return sentences on retrainings that diverged, with the mean of the others."""
     sentences = []
-    for method in summary.results.methods:
-        runs = method.final if category == "complete" else method.reproductions
-        diverged = {run.trial_index for run in runs if run.diverged is not None}
-        if diverged:
-            verb = "counts" if len(diverged) == 1 else "count"
-            rows = summary.rows.get((category, PRIMARY, method.name), ())
-            sound = [float(row.value) for row in rows if row.reproduction not in diverged]
+    for method, weakness in summary.weaknesses(category).items():
+        sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
+        if weakness.reason == "diverged":
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            sentences.append(
-                f"{len(diverged)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
-                f"which intervals are not made for{others}."
-            )
+            reason = _REASONS["diverged"].format_map(vars(weakness))
+            sentences.append(f"{method}: {reason}, which intervals are not made for{others}.")
     return sentences
 
 
@@ -329,17 +329,19 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 
 def cautions(summary: Summary) -> list[str]:
-    """Return cautions about the verdict: methods that may not have learned, serious deviations."""
+    """Return cautions about the verdict: its limits, and serious deviations."""
     serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
     deviations = (
         "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     )
-    sentences = (
-        SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else "",
-        *weakness_sentences(summary),
-        untrained_sentence(summary),
-        f"Read it with {deviations} below: {listed(serious)}." if serious else "",
-    )
+    note = f"Read it with {deviations} below: {listed(serious)}."
+    return [*limits(summary), *([note] if serious else [])]
+
+
+def limits(summary: Summary) -> list[str]:
+    """Return what limits the verdict: one search, weak intervals, methods that hardly learned."""
+    single = SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else ""
+    sentences = single, *weakness_sentences(summary), untrained_sentence(summary)
     return list(filter(None, sentences))
 
 
@@ -353,12 +355,11 @@ def weakness_sentences(summary: Summary) -> list[str]:
         for category in summary.categories
         for method, weakness in summary.weaknesses(category).items()
     )
-    leads = {
-        False: "The interval rests on little and may not hold",
-        True: "There is no interval and no test",
-    }
-    texts_of = {missing: [text for kind, text in found if kind is missing] for missing in leads}
-    return [f"{leads[kind]} for {listed(texts)}." for kind, texts in texts_of.items() if texts]
+    sentences = []
+    for missing, lead in enumerate(_LEADS):
+        if texts := [text for kind, text in found if kind == missing]:
+            sentences.append(f"{lead} for {listed(texts)}.")
+    return sentences
 
 
 def _leader(summary: Summary, category: str) -> str:
