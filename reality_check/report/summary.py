@@ -203,13 +203,12 @@ class Summary:
         """
         found = {}
         for method, estimate in self.estimates(category).items():
-            record = self.records.get(method)
-            runs: tuple[TrialRecord, ...] = getattr(record, stage_of(category), ())
+            runs = getattr(self.records.get(method), stage_of(category), ())
             diverged = sum(run.diverged is not None for run in runs)
             weakness = None
             if self.evidence is Evidence.SUBSETS:
-                search = self.subsets(self.rows[category, PRIMARY, method])
-                weakness = weak_evidence(*search, self.budget, estimate)
+                rows = self.rows[category, PRIMARY, method]
+                weakness = weak_evidence(*self.subsets(rows), self.budget, estimate)
             if diverged and estimate.half_width is not None:
                 weakness = Weakness("diverged", diverged, len(runs))
             if weakness is not None:

@@ -9,7 +9,7 @@ others; ``docs/calibration.md`` has the figures, and says what no sample can sho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv
@@ -34,8 +34,7 @@ _FAILURES_MOVE = 0.5
 _DISTINCT = 4
 
 
-@dataclass(frozen=True)
-class Weakness:
+class Weakness(NamedTuple):
     """Why an interval may not hold.
 
     Attributes:

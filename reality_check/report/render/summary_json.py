@@ -162,9 +162,9 @@ def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
             runs = len(summary.rows[category, metric, method])
-            more = {"runs": runs, "effective_n": estimate.effective_n}
-            weakness = dataclasses.asdict(weak[method]) if method in weak else None
-            yield names | more | _interval(estimate) | {"weakness": weakness}
+            weakness = weak[method]._asdict() if method in weak else None
+            more = {"runs": runs, "effective_n": estimate.effective_n, "weakness": weakness}
+            yield names | more | _interval(estimate)
 
 
 def _interval(number: Centred) -> dict[str, Any]:

@@ -291,7 +291,7 @@ def _divergence(summary: Summary, category: str) -> list[str]:
         sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
         if weakness.reason == "diverged":
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            reason = _REASONS["diverged"].format_map(vars(weakness))
+            reason = _REASONS["diverged"].format_map(weakness._asdict())
             sentences.append(f"{method}: {reason}, which intervals are not made for{others}.")
     return sentences
 
@@ -335,14 +335,13 @@ def cautions(summary: Summary) -> list[str]:
         "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     )
     note = f"Read it with {deviations} below: {listed(serious)}."
-    return [*limits(summary), *([note] if serious else [])]
+    return [*limits(summary), *[note] * bool(serious)]
 
 
 def limits(summary: Summary) -> list[str]:
     """Return what limits the verdict: one search, weak intervals, methods that hardly learned."""
     single = SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else ""
-    sentences = single, *weakness_sentences(summary), untrained_sentence(summary)
-    return list(filter(None, sentences))
+    return [*filter(None, (single, *weakness_sentences(summary), untrained_sentence(summary)))]
 
 
 def weakness_sentences(summary: Summary) -> list[str]:
@@ -350,7 +349,7 @@ def weakness_sentences(summary: Summary) -> list[str]:
     found = dict.fromkeys(
         (
             weakness.reason == "untested",
-            f"{method} ({_REASONS[weakness.reason].format_map(vars(weakness))})",
+            f"{method} ({_REASONS[weakness.reason].format_map(weakness._asdict())})",
         )
         for category in summary.categories
         for method, weakness in summary.weaknesses(category).items()
