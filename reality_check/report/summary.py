@@ -198,20 +198,20 @@ class Summary:
     def weaknesses(self, category: str) -> dict[str, Weakness]:
         """Return why intervals of MAP@R may not hold, or are missing, by method.
 
-        :func:`weak_evidence` is for all subsets of one search. Diverged retrainings, which count as
-        0, are named with any evidence.
+        :func:`weak_evidence` is for all subsets of one search whose trials were selected by MAP@R
+        too. Diverged retrainings, which count as 0, are named with any evidence.
         """
         found = {}
         for method, estimate in self.estimates(category).items():
             runs = getattr(self.records.get(method), stage_of(category), ())
             diverged = sum(run.diverged is not None for run in runs)
             weakness = None
-            if self.evidence is Evidence.SUBSETS:
+            if self.evidence is Evidence.SUBSETS and self.results.selected_by.name == PRIMARY:
                 rows = self.rows[category, PRIMARY, method]
                 weakness = weak_evidence(*self.subsets(rows), self.budget, estimate)
             if diverged and estimate.half_width is not None:
                 weakness = Weakness("diverged", diverged, len(runs))
-            if weakness is not None:
+            if weakness:
                 found[method] = weakness
         return found
 

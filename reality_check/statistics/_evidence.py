@@ -84,8 +84,8 @@ def weak_evidence(
     gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
     split = int(np.argmax(gaps * apart))
-    below, above = split + 1, len(counted) - 1 - split
-    return Weakness("apart", min(below, above), len(counted)) if apart[split] else None
+    fewer = min(split + 1, len(gaps) - split)
+    return Weakness("apart", fewer, len(counted)) if apart[split] else None
 
 
 def _gaps(scores: Array) -> tuple[Array, Array]:

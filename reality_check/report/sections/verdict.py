@@ -340,8 +340,8 @@ def cautions(summary: Summary) -> list[str]:
 
 def limits(summary: Summary) -> list[str]:
     """Return what limits the verdict: one search, weak intervals, methods that hardly learned."""
-    single = SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else ""
-    return [*filter(None, (single, *weakness_sentences(summary), untrained_sentence(summary)))]
+    single = [SINGLE_SEARCH] * (summary.evidence is Evidence.SETTINGS)
+    return [*filter(None, (*single, *weakness_sentences(summary), untrained_sentence(summary)))]
 
 
 def weakness_sentences(summary: Summary) -> list[str]:
