@@ -79,9 +79,9 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
     degrees = subset_degrees(len(validation), budget)
-    too_few = degrees < MIN_TESTED - 1 or left_out(validation, tests, budget) > MAX_LEFT_OUT
-    if too_few or not math.isfinite(error):
-        return Estimate(mean, None, None, None, len(validation))
+    missing = left_out(validation, tests, budget) > MAX_LEFT_OUT
+    if missing or degrees < MIN_TESTED - 1 or not math.isfinite(error):
+        return Estimate(mean, None, None, degrees, len(validation))
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
         error = 0.0
     half_width = t_quantile(degrees) * error

@@ -161,9 +161,9 @@ def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
         weak = summary.weaknesses(category) if metric == PRIMARY else {}
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
-            runs = len(summary.rows[category, metric, method])
+            names["runs"] = len(summary.rows[category, metric, method])
             weakness = weak[method]._asdict() if method in weak else None
-            more = {"runs": runs, "effective_n": estimate.effective_n, "weakness": weakness}
+            more = {"effective_n": estimate.effective_n, "weakness": weakness}
             yield names | more | _interval(estimate)
 
 

@@ -84,7 +84,7 @@ _REPEATS = {
 
 #: Why an interval may not hold, or why there is none, by :attr:`Weakness.reason`.
 _REASONS = {
-    "untested": "only {count} of {of} trials retrained, while others win too many searches",
+    "untested": "only {count} of {of} trials retrained so far, while others win too many searches",
     "diverged": "{count} of {of} retrainings diverged, counted as 0",
     "rare": "{count} of {of} trials far above the others, so that it is hardly known how often a "
     "search finds one",

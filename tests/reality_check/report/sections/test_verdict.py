@@ -182,7 +182,7 @@ def test_the_headline_names_intervals_that_rest_on_little() -> None:
 def test_without_enough_retrainings_there_is_no_interval() -> None:
     summary = searched({"a": EVEN, "b": EVEN}, 3)
     assert summary.estimates("ensemble")["a"].half_width is None
-    reason = "only 3 of 8 trials retrained, while others win too many searches"
+    reason = "only 3 of 8 trials retrained so far, while others win too many searches"
     assert f"There is no interval and no test for a ({reason}) and b" in headline(summary)
 
 
