@@ -84,15 +84,16 @@ def weak_evidence(
     gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
     split = int(np.argmax(gaps * apart))
-    fewer = min(split + 1, len(gaps) - split)
-    return Weakness("apart", fewer, len(counted)) if apart[split] else None
+    if not apart[split]:
+        return None
+    return Weakness("apart", min(split + 1, len(gaps) - split), len(counted))
 
 
 def _gaps(scores: Array) -> tuple[Array, Array]:
     """Return the gaps between ascending scores, and the standard deviation of the larger side."""
     size = len(scores)
-    sides = (scores[:k] if 2 * k >= size else scores[k:] for k in range(1, size))
-    return np.diff(scores), np.array([side.std() for side in sides])
+    spreads = [(scores[:k] if 2 * k >= size else scores[k:]).std() for k in range(1, size)]
+    return np.diff(scores), np.array(spreads)
 
 
 def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | None:

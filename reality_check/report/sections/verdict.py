@@ -291,8 +291,8 @@ def _divergence(summary: Summary, category: str) -> list[str]:
         sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
         if weakness.reason == "diverged":
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            reason = _REASONS["diverged"].format_map(weakness._asdict())
-            sentences.append(f"{method}: {reason}, which intervals are not made for{others}.")
+            text = f"{method}: {weakness.count} of {weakness.of} retrainings diverged, counted as 0"
+            sentences.append(f"{text}, which intervals are not made for{others}.")
     return sentences
 
 
