@@ -44,14 +44,14 @@ class Weakness(NamedTuple):
             search finds such a trial is hardly known; ``"failures"``: the same for searches that
             find nothing but failures; ``"coarse"``: hardly any two test scores differ; ``"apart"``:
             the test scores of some retrainings are far from those of the others.
-        count: the number of trials that were retrained (``"untested"``), of trials above the gap
+        number: the number of trials that were retrained (``"untested"``), of trials above the gap
             (``"rare"``) or below it (``"failures"``), of distinct test scores, or of retrainings
             that are apart.
         of: the number of trials, or of retrainings whose weight matters.
     """
 
     reason: str
-    count: int
+    number: int
     of: int
 
 

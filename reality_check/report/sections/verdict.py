@@ -84,14 +84,14 @@ _REPEATS = {
 
 #: Why an interval may not hold, or why there is none, by :attr:`Weakness.reason`.
 _REASONS = {
-    "untested": "only {count} of {of} trials retrained so far, while others win too many searches",
-    "diverged": "{count} of {of} retrainings diverged, counted as 0",
-    "rare": "{count} of {of} trials far above the others, so that it is hardly known how often a "
+    "untested": "only {number} of {of} trials retrained so far, while others win too many searches",
+    "diverged": "{number} of {of} retrainings diverged, counted as 0",
+    "rare": "{number} of {of} trials far above the others, so that it is hardly known how often a "
     "search finds one",
-    "failures": "{count} of {of} trials far below the others, so that it is hardly known how often "
+    "failures": "{number} of {of} trials far below the others, so that it is hardly known how often "
     "a search finds nothing better",
-    "coarse": "distinct scores of the {of} retrainings that decide: {count}",
-    "apart": "{count} of the {of} retrainings that decide far from the others",
+    "coarse": "distinct scores of the {of} retrainings that decide: {number}",
+    "apart": "{number} of the {of} retrainings that decide far from the others",
 }
 
 #: How sentences on intervals begin: on weak ones, and on missing ones.
@@ -291,7 +291,9 @@ def _divergence(summary: Summary, category: str) -> list[str]:
         sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
         if weakness.reason == "diverged":
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            text = f"{method}: {weakness.count} of {weakness.of} retrainings diverged, counted as 0"
+            text = (
+                f"{method}: {weakness.number} of {weakness.of} retrainings diverged, counted as 0"
+            )
             sentences.append(f"{text}, which intervals are not made for{others}.")
     return sentences
 
