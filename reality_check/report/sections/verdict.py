@@ -88,8 +88,8 @@ _REASONS = {
     "diverged": "{number} of {of} retrainings diverged, counted as 0",
     "rare": "{number} of {of} trials far above the others, so that it is hardly known how often a "
     "search finds one",
-    "failures": "{number} of {of} trials far below the others, so that it is hardly known how often "
-    "a search finds nothing better",
+    "failures": "{number} of {of} trials far below the others, so that it is hardly known how "
+    "often a search finds nothing better",
     "coarse": "distinct scores of the {of} retrainings that decide: {number}",
     "apart": "{number} of the {of} retrainings that decide far from the others",
 }
