@@ -161,9 +161,9 @@ def cliff(x: Array) -> NDArray[np.bool_]:
 
 #: Those with even numbers are for choosing thresholds, the others judge them.
 WORLDS = (
-    World("as above"),
-    World("one hyper-parameter, slope 0.3", partial(cone, slope=0.3), dimensions=1),
-    World("six, slope 0.15", partial(cone, slope=0.15), dimensions=6),
+    World("a cone over two hyper-parameters"),
+    World("over one, slope 0.3", partial(cone, slope=0.3), dimensions=1),
+    World("over six, slope 0.15", partial(cone, slope=0.15), dimensions=6),
     diverging(0.05),
     diverging(0.2),
     diverging(0.6),
@@ -173,7 +173,7 @@ WORLDS = (
     World("validation in steps of 1 point", steps=(0.01, 0), always=True),
     World("validation in steps of 3 points", steps=(0.03, 0), always=True),
     World("one hyper-parameter of five values", dimensions=1, bins=5, always=True),
-    World("two of three values", bins=3, always=True),
+    World("two of three values each", bins=3, always=True),
     World("validation with noise of 10 points", noise=(0.1, 0.005)),
     World("validation with noise of 3 points", noise=(0.03, 0.005)),
     World(
