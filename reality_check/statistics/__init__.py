@@ -28,6 +28,7 @@ from reality_check.statistics._differences import (
     satterthwaite,
 )
 from reality_check.statistics._effects import probability_of_improvement
+from reality_check.statistics._evidence import Weakness, weak_evidence
 from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
@@ -78,6 +79,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Shares",
+    "Weakness",
     "all_subsets",
     "allow_for_skew",
     "budget_curve",
@@ -111,6 +113,7 @@ __all__ = [
     "times_to_detect",
     "two_sided_p",
     "variance_shares",
+    "weak_evidence",
     "welch_degrees",
     "with_noise",
 ]

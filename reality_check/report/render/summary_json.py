@@ -164,10 +164,13 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
 def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
     """Yield the estimate of each method by category and metric."""
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
+        weak = summary.weaknesses(category) if metric == PRIMARY else {}
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
-            runs = len(summary.rows[category, metric, method])
-            yield names | {"runs": runs} | _interval(estimate)
+            names["runs"] = len(summary.rows[category, metric, method])
+            weakness = weak[method]._asdict() if method in weak else None
+            more = {"effective_n": estimate.effective_n, "weakness": weakness}
+            yield names | more | _interval(estimate)
 
 
 def _interval(number: Centred) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
-from reality_check.report.wording import interval_text, listed
+from reality_check.report.wording import interval_text, listed, size_text
 
 #: What the dots of a figure show.
 _DOTS = {
@@ -106,7 +106,7 @@ def _alt(summary: Summary, metric: str) -> str:
     parts = []
     for category in summary.categories:
         means = [
-            f"{method} {interval_text(estimate)} (n = {estimate.n})"
+            f"{method} {interval_text(estimate)} (n = {size_text(estimate.effective_n)})"
             for method, estimate in summary.estimates(category, metric).items()
         ]
         parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")

@@ -21,7 +21,16 @@ from reality_check.report.sections.blocks import (
 )
 from reality_check.report.sections.untrained import untrained_sentence
 from reality_check.report.summary import Evidence, Summary
-from reality_check.report.wording import NOTHING, counted, listed, p_text, percent, points, rounded
+from reality_check.report.wording import (
+    NOTHING,
+    counted,
+    listed,
+    p_text,
+    percent,
+    points,
+    rounded,
+    size_text,
+)
 from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
 #: Number of pairs of a category that are put into sentences; the table has all pairs.
@@ -70,10 +79,28 @@ NOISE_TEXTS = {
 #: Name of the units that n counts in sentences.
 _REPEATS = {
     Evidence.SEARCHES: "searches",
-    Evidence.SUBSETS: "trials",
+    Evidence.SUBSETS: "effective trials",
     Evidence.SETTINGS: "retrainings",
     Evidence.VALUES: "",
 }
+
+#: Why an interval may not hold, or why there is none, by :attr:`Weakness.reason`.
+_REASONS = {
+    "untested": "only {number} of {of} trials retrained so far, while others win too many searches",
+    "diverged": "{number} of {of} retrainings diverged, counted as 0",
+    "rare": "{number} of {of} trials far above the others, so that it is hardly known how often a "
+    "search finds one",
+    "failures": "{number} of {of} trials far below the others, so that it is hardly known how "
+    "often a search finds nothing better",
+    "coarse": "distinct scores of the {of} retrainings that decide: {number}",
+    "apart": "{number} of the {of} retrainings that decide far from the others",
+}
+
+#: How sentences on intervals begin: on weak ones, and on missing ones.
+_LEADS = (
+    "The interval rests on little and may not hold",
+    "There is no interval and no test",
+)
 
 #: Caution about verdicts from one search of each method.
 SINGLE_SEARCH = "One search of each method cannot distinguish losses."
@@ -221,7 +248,8 @@ def pair_sentence(
     tie = f"{a} is not distinguishable from {b}"
     difference, repeats = comparison.difference, _REPEATS[evidence]
     gap = f"{points(difference.mean)} points {measure}"
-    sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
+    sizes = " and ".join(map(size_text, difference.effective_n or difference.n))
+    sizes = f"n = {sizes}{repeats and ' '}{repeats}"
     low, high = difference.low, difference.high
     if low is None or high is None or comparison.adjusted_p is None:
         return (
@@ -275,20 +303,16 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Return sentences on diverged runs, which count as 0 in means, and on the other runs."""
+    """Return sentences on retrainings that diverged, with the mean of the others."""
     sentences = []
-    for method in summary.results.methods:
-        runs = method.final if category == "complete" else method.reproductions
-        diverged = {run.trial_index for run in runs if run.diverged is not None}
-        if diverged:
-            verb = "counts" if len(diverged) == 1 else "count"
-            rows = summary.rows.get((category, PRIMARY, method.name), ())
-            sound = [float(row.value) for row in rows if row.reproduction not in diverged]
+    for method, weakness in summary.weaknesses(category).items():
+        sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
+        if weakness.reason == "diverged":
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            sentences.append(
-                f"{len(diverged)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
-                f"which intervals are not made for{others}."
+            text = (
+                f"{method}: {weakness.number} of {weakness.of} retrainings diverged, counted as 0"
             )
+            sentences.append(f"{text}, which intervals are not made for{others}.")
     return sentences
 
 
@@ -325,17 +349,36 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 
 def cautions(summary: Summary) -> list[str]:
-    """Return cautions about the verdict: methods that may not have learned, serious deviations."""
+    """Return cautions about the verdict: its limits, and serious deviations."""
     serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
     deviations = (
         "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     )
-    sentences = (
-        SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else "",
-        untrained_sentence(summary),
-        f"Read it with {deviations} below: {listed(serious)}." if serious else "",
+    note = f"Read it with {deviations} below: {listed(serious)}."
+    return [*limits(summary), *[note] * bool(serious)]
+
+
+def limits(summary: Summary) -> list[str]:
+    """Return what limits the verdict: one search, weak intervals, methods that hardly learned."""
+    single = [SINGLE_SEARCH] * (summary.evidence is Evidence.SETTINGS)
+    return [*filter(None, (*single, *weakness_sentences(summary), untrained_sentence(summary)))]
+
+
+def weakness_sentences(summary: Summary) -> list[str]:
+    """Return a sentence on all intervals of MAP@R that may not hold, and one on missing ones."""
+    found = dict.fromkeys(
+        (
+            weakness.reason == "untested",
+            f"{method} ({_REASONS[weakness.reason].format_map(weakness._asdict())})",
+        )
+        for category in summary.categories
+        for method, weakness in summary.weaknesses(category).items()
     )
-    return list(filter(None, sentences))
+    sentences = []
+    for missing, lead in enumerate(_LEADS):
+        if texts := [text for kind, text in found if kind == missing]:
+            sentences.append(f"{lead} for {listed(texts)}.")
+    return sentences
 
 
 def _leader(summary: Summary, category: str) -> str:

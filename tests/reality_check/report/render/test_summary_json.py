@@ -39,7 +39,7 @@ KEYS = {
     "methods.retrained": {"search", "number"},
     "methods.stages": {"search", "reproductions", "final"},
     "methods.stages.search": {"complete", "planned", "diverged", "failed"},
-    "results": {"method", "category", "metric", "runs"} | INTERVAL,
+    "results": {"effective_n", "weakness", "method", "category", "metric", "runs"} | INTERVAL,
     "baselines": {"method", "category", "metric"} | INTERVAL,
     "verdicts": {*PAIR_KEYS, "about", "sentence"},
     "deviations": {"topic", "text", "serious"},
