@@ -116,7 +116,7 @@ def test_of_single_runs_there_is_no_interval_anywhere() -> None:
     (record,) = summary_data(Analysis(summary))["verdicts"]
     assert record["low"] is record["p"] is record["any_classes_low"] is None
     (table,) = tables(Analysis(summary))
-    assert table.rows[0][3:6] == ("—", "—", "—")
+    assert table.rows[0][3:5] == ("—", "—")
     assert "minus that of the others" not in tables_tex(summary)
     assert verdict_section(Analysis(summary)).figures == []
 
