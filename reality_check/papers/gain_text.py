@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
 from reality_check.papers.printed_tables import PrintedTable
 from reality_check.report.wording import counted, p_text, true_minus
+from reality_check.statistics import Simultaneous
 from reality_check.utils.files import atomic_write
 
 if TYPE_CHECKING:
@@ -29,21 +30,36 @@ _LEGEND = {
 }
 
 
-def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
+def sentences(
+    table: PrintedTable,
+    noise: Noise,
+    gains: Sequence[Gain],
+    correction: Simultaneous,
+    proposed: str | None = None,
+) -> Iterator[str]:
     """Yield the lines of the text that ``reality-check claim`` prints."""
     yield (
         f"{table.source}, {table.rows[0].metric} in points: {counted(len(gains), 'comparison')}, "
-        "corrected together (Holm)."
+        f"p-values and intervals corrected together ({correction})."
     )
-    search = noise.search.sd * noise.network.sd
+    if proposed is not None and correction == "Tukey":
+        yield (
+            f"{proposed} has the highest mean, as the luckiest of equal methods would: the "
+            "correction covers every pair of the table."
+        )
     yield f"Training one network has an sd of {noise.network.sd:.2f} ({noise.network.source})."
-    yield f"A search of hyper-parameters has one of {search:.2f} ({noise.search.source})."
+    if not any("networks" in row.model_fields_set for row in table.rows):
+        yield (
+            "Each retraining counts as one network; if it averages several, such as the folds of a "
+            "cross-validation, write their number in the column networks."
+        )
+    yield f"A search of hyper-parameters has one of {noise.search.sd:.2f} ({noise.search.source})."
     if noise.classes:
         yield f"Other test classes move a difference by {math.sqrt(noise.classes):.2f} (sd)."
     if any(row.selected_on == "test" for row in table.rows):
         yield (
             "Epochs or values were chosen on the test classes: up to "
-            f"{noise.allowance:.1f} points of a gain may come from that, and are not counted."
+            f"{noise.selection:.1f} points of a gain may come from that, and are not counted."
         )
     yield from (_sentence(gain) for gain in gains)
     counts = Counter(gain.outcome for gain in gains)
@@ -66,17 +82,20 @@ def _sentence(gain: Gain) -> str:
     )
 
 
-def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
+def plain(
+    table: PrintedTable, noise: Noise, gains: Sequence[Gain], correction: Simultaneous
+) -> dict[str, Any]:
     """Return the comparisons and the noise as plain data (``--json``)."""
     return {
         "source": table.source,
         "metric": table.rows[0].metric,
         "comparisons": len(gains),
+        "correction": correction,
         "noise": {
             "network_sd": noise.network.sd,
             "network_source": noise.network.source,
-            "search_sd": noise.search.sd * noise.network.sd,
-            "selection_on_test": noise.allowance,
+            "search_sd": noise.search.sd,
+            "selection_on_test": noise.selection,
             "classes_sd": math.sqrt(noise.classes),
         },
         "gains": [
@@ -86,8 +105,8 @@ def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str,
                 "difference": gain.difference,
                 "half_width_seeds": gain.seeds,
                 "half_width": gain.all,
-                "holm_p_seeds": gain.p_seeds,
-                "holm_p": gain.p,
+                "corrected_p_seeds": gain.p_seeds,
+                "corrected_p": gain.p,
                 "outcome": gain.outcome,
                 "searches_needed": gain.searches,
             }
@@ -128,5 +147,7 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     axes.scatter(differences, heights, c=colours, marker="D", s=25, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1)
     axes.set_yticks(heights, [f"{gain.first.method} − {gain.second.method}" for gain in gains])
-    label_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
+    label_x(
+        axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, all together)"
+    )
     return figure

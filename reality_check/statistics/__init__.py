@@ -23,9 +23,12 @@ from reality_check.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
+    Simultaneous,
     holm,
     holm_of_known,
     satterthwaite,
+    simultaneous_p,
+    simultaneous_quantile,
 )
 from reality_check.statistics._effects import probability_of_improvement
 from reality_check.statistics._intervals import (
@@ -78,6 +81,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Shares",
+    "Simultaneous",
     "all_subsets",
     "allow_for_skew",
     "budget_curve",
@@ -100,6 +104,8 @@ __all__ = [
     "rank_agreement",
     "resampled_means",
     "satterthwaite",
+    "simultaneous_p",
+    "simultaneous_quantile",
     "skew_allowance",
     "smallest_detectable",
     "subset_degrees",
