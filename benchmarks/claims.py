@@ -163,7 +163,7 @@ class Count:
                 self.found += right
                 wrong |= not right
             held &= abs(gain.difference - true) <= gain.all
-            seeds_wrong |= gain.p_seeds < 0.05 and not right
+            seeds_wrong |= abs(gain.difference) > gain.seeds and not right
         self.tables += 1
         self.wrong += wrong
         self.held += held

@@ -105,7 +105,6 @@ def plain(
                 "difference": gain.difference,
                 "half_width_seeds": gain.seeds,
                 "half_width": gain.all,
-                "corrected_p_seeds": gain.p_seeds,
                 "corrected_p": gain.p,
                 "outcome": gain.outcome,
                 "searches_needed": gain.searches,

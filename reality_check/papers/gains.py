@@ -92,9 +92,9 @@ class Gain:
         first: the row that is claimed to be better, or has the higher mean.
         second: the row with which ``first`` is compared.
         difference: difference of the printed means, in points.
-        seeds: half-width of the simultaneous interval by the noise of retraining alone.
+        seeds: half-width of the simultaneous interval by the noise of retraining alone: that of
+            both rows if they print it, else that of the table.
         all: half-width by all noise, including what selection may add.
-        p_seeds: two-sided p-value for "the settings retrain alike", corrected like ``p``.
         p: two-sided p-value for "the losses are alike", corrected for all comparisons; below 0.05
             exactly if ``difference ± all`` does not contain 0.
         outcome: the verdict.
@@ -107,7 +107,6 @@ class Gain:
     difference: float
     seeds: float
     all: float
-    p_seeds: float
     p: float
     outcome: Outcome
     searches: int | None
@@ -265,7 +264,7 @@ def _gain(
     correction: Simultaneous,
     comparisons: int,
 ) -> Gain:
-    """Return a comparison with the outcome that follows from its corrected p-values."""
+    """Return a comparison with its outcome."""
     difference, network = first.mean - second.mean, noise.network.degrees
     training, search = map(
         sum, zip(noise.squared_errors(first), noise.squared_errors(second), strict=True)
@@ -278,24 +277,27 @@ def _gain(
     allowance = noise.selection if "test" in (first.selected_on, second.selected_on) else 0.0
     beyond = max(0.0, abs(difference) - allowance)
     p = simultaneous_p(beyond / error, degrees, methods, correction)
-    p_seeds = simultaneous_p(difference / math.sqrt(training), network, methods, correction)
-    level = 1 - CONFIDENCE
-    both_show_it = all(row.n >= MIN_TESTED and row.sd is not None for row in (first, second))
+    # One method may retrain less steadily than others, so the settings have Welch's error
+    rows = [row for row in (first, second) if row.sd is not None and row.n >= MIN_TESTED]
+    if tested := len(rows) == 2:
+        u, v = ((row.sd or 0) ** 2 / row.n for row in rows)
+        training, network = u + v, satterthwaite(u, first.n - 1, v, second.n - 1)
+    seeds = simultaneous_quantile(network, methods, correction) * math.sqrt(training)
     outcome: Outcome = "not distinguishable"
-    if p < level:
+    if p < 1 - CONFIDENCE:
         outcome = "distinguishable"
-    elif p_seeds < level and both_show_it:
+    elif tested and abs(difference) > seeds:
         outcome = "the settings only"
+    needed = searches_for(abs(difference), noise, first.networks, comparisons)
     return Gain(
         first,
         second,
         difference,
-        simultaneous_quantile(network, methods, correction) * math.sqrt(training),
+        seeds,
         simultaneous_quantile(degrees, methods, correction) * error + allowance,
-        p_seeds,
         p,
         outcome,
-        None if p < level else searches_for(abs(difference), noise, first.networks, comparisons),
+        None if outcome == "distinguishable" else needed,
     )
 
 

@@ -157,5 +157,6 @@ def simultaneous_quantile(degrees: float, methods: int, test: Simultaneous) -> f
     """
     level = 1 - CONFIDENCE
     bonferroni = t_quantile(degrees, 1 - level / math.comb(methods, 2))
-    excess = lambda t: simultaneous_p(t, degrees, methods, test) - level  # noqa: E731
-    return float(brentq(excess, 0.0, 1.1 * bonferroni))
+    return brentq(  # type: ignore[no-any-return]
+        lambda t: simultaneous_p(t, degrees, methods, test) - level, 0.0, 1.1 * bonferroni
+    )
