@@ -162,8 +162,8 @@ class Count:
             if gain.outcome == "distinguishable":
                 self.found += right
                 wrong |= not right
-            held &= abs(gain.difference - true) <= gain.all
-            seeds_wrong |= abs(gain.difference) > gain.seeds and not right
+            held &= abs(gain.difference - true) <= gain.half_width
+            seeds_wrong |= abs(gain.difference) > gain.half_width_seeds and not right
         self.tables += 1
         self.wrong += wrong
         self.held += held

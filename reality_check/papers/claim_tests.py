@@ -42,6 +42,7 @@ from reality_check.statistics import (
     Difference,
     estimate_difference,
     holm_of_known,
+    t_quantile,
     times_to_detect,
 )
 
@@ -66,7 +67,9 @@ class Finding:
         first: the side that the claim says is higher.
         second: the side with which ``first`` is compared.
         difference: first minus second, in the unit of the metric (mostly a fraction), with the
-            uncorrected 95 % interval; ``None`` if a side has no results, or every run diverged.
+            interval at the level at which Holm's correction tests it, so that it excludes the value
+            that is tested (0, the margin or its negative) exactly if ``p`` is below 0.05; the 95 %
+            interval without a test; ``None`` if a side has no results, or every run diverged.
         p: two-sided p-value of the claim's test (see the table above) after Holm's correction;
             ``None`` without a test.
         p_equal: p-value for "the difference is beyond the margin" after Holm's correction; ``None``
@@ -234,7 +237,7 @@ class _Comparison:
         return Finding(
             self.first.measured,
             self.second.measured,
-            self.difference,
+            self._corrected(p),
             p,
             p_equal,
             verdict,
@@ -242,6 +245,15 @@ class _Comparison:
             (self.first.diverged, self.second.diverged),
             self._times(tests) if verdict == "undecided" and p is not None else None,
         )
+
+    def _corrected(self, p: float | None) -> Difference | None:
+        """Return the difference with the interval that agrees with its corrected p-value."""
+        found = self.difference
+        if not (found and found.error and self.p and p):
+            return found
+        assert found.degrees is not None
+        reach = t_quantile(found.degrees, 1 - (1 - CONFIDENCE) * self.p / p)
+        return dataclasses.replace(found, half_width=reach * found.error)
 
     def _times(self, tests: int) -> float | None:
         """Return by which factor more units are needed until the cheaper of both tests decides."""

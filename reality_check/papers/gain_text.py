@@ -44,8 +44,8 @@ def sentences(
     )
     if proposed is not None and correction == "Tukey":
         yield (
-            f"{proposed} has the highest mean, as the luckiest of equal methods would: the "
-            "correction covers every pair of the table."
+            f"{proposed} has the highest mean of the table, as the luckiest of equal methods "
+            "would: the correction covers every pair."
         )
     yield f"Training one network has an sd of {noise.network.sd:.2f} ({noise.network.source})."
     if not any("networks" in row.model_fields_set for row in table.rows):
@@ -67,18 +67,18 @@ def sentences(
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."
     )
-    explained = {*counts, *(["searches"] if any(gain.searches for gain in gains) else [])}
+    explained = {*counts, *(["searches"] if any(gain.searches_needed for gain in gains) else [])}
     yield from (text for outcome, text in _LEGEND.items() if outcome in explained)
 
 
 def _sentence(gain: Gain) -> str:
     needed = ""
     if gain.outcome != "distinguishable":
-        needed = f"; {gain.searches or 'over 1,000'} searches"
+        needed = f"; {gain.searches_needed or 'over 1,000'} searches"
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
-        f"(± {gain.seeds:.2f} by seeds, ± {gain.all:.2f} in all), {p_text(gain.p)}: {gain.outcome}"
-        f"{needed}"
+        f"(± {gain.half_width_seeds:.2f} by seeds, ± {gain.half_width:.2f} in all), "
+        f"{p_text(gain.corrected_p)}: {gain.outcome}{needed}"
     )
 
 
@@ -99,16 +99,7 @@ def plain(
             "classes_sd": math.sqrt(noise.classes),
         },
         "gains": [
-            {
-                "first": gain.first.method,
-                "second": gain.second.method,
-                "difference": gain.difference,
-                "half_width_seeds": gain.seeds,
-                "half_width": gain.all,
-                "corrected_p": gain.p,
-                "outcome": gain.outcome,
-                "searches_needed": gain.searches,
-            }
+            {**vars(gain), "first": gain.first.method, "second": gain.second.method}
             for gain in gains
         ],
     }
@@ -139,7 +130,10 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     heights = list(range(len(gains), 0, -1))
     colours = [COLOURS[0] if gain.outcome == "distinguishable" else FAINT for gain in gains]
     differences = [gain.difference for gain in gains]
-    for width, halves in (1.2, [gain.all for gain in gains]), (4, [gain.seeds for gain in gains]):
+    for width, halves in (
+        (1.2, [gain.half_width for gain in gains]),
+        (4, [gain.half_width_seeds for gain in gains]),
+    ):
         axes.errorbar(
             differences, heights, xerr=halves, fmt="none", ecolor=colours, elinewidth=width
         )

@@ -15,6 +15,7 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, variance
 from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
@@ -79,10 +80,6 @@ class Noise:
     selection: float
     classes: float = 0.0
 
-    def squared_errors(self, row: TableRow) -> tuple[float, float]:
-        """Return the squared standard errors of a row by its retrainings and by its searches."""
-        return self.network.variance / (row.networks * row.n), self.search.variance / row.searches
-
 
 @dataclass(frozen=True)
 class Gain:
@@ -92,24 +89,24 @@ class Gain:
         first: the row that is claimed to be better, or has the higher mean.
         second: the row with which ``first`` is compared.
         difference: difference of the printed means, in points.
-        seeds: half-width of the simultaneous interval by the noise of retraining alone: that of
-            both rows if they print it, else that of the table.
-        all: half-width by all noise, including what selection may add.
-        p: two-sided p-value for "the losses are alike", corrected for all comparisons; below 0.05
-            exactly if ``difference ± all`` does not contain 0.
+        half_width_seeds: half-width of the simultaneous interval by the noise of retraining alone:
+            that of both rows if each prints an sd of three or more, else that of the table.
+        half_width: half-width by all noise, including what selection may add.
+        corrected_p: two-sided p-value for "the losses are alike", corrected for all comparisons;
+            below 0.05 exactly if ``difference ± half_width`` does not contain 0.
         outcome: the verdict.
-        searches: number of searches of each method that would find a true difference of this size;
-            ``None`` if a thousand would not find it, or if the losses are distinguishable already.
+        searches_needed: number of searches of each method that would find a true difference of this
+            size; ``None`` if a thousand would not, or if the losses are distinguishable already.
     """
 
     first: TableRow
     second: TableRow
     difference: float
-    seeds: float
-    all: float
-    p: float
+    half_width_seeds: float
+    half_width: float
+    corrected_p: float
     outcome: Outcome
-    searches: int | None
+    searches_needed: int | None
 
 
 def pooled(variances: Sequence[float], source: str) -> Spread:
@@ -117,10 +114,10 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
 
     A scaled chi-square variable with d degrees has the squared coefficient of variation 2 / d.
     """
-    mean = math.fsum(variances) / len(variances)
+    mean = fmean(variances)
     if len(variances) < 2:
         return Spread(mean, 1.0, source)
-    scatter = math.fsum((v - mean) ** 2 for v in variances) / (len(variances) - 1)
+    scatter = variance(variances, mean)
     return Spread(mean, 2 * mean**2 / scatter if scatter else 1e9, source)
 
 
@@ -141,7 +138,7 @@ def noise_of(
     shortest = min(row.trials for row in table.rows)
     trials = max((n for n in measured["trials"] if n <= shortest), default=min(measured["trials"]))
     of_classes = measured["classes"]
-    per_class = pooled([sd**2 for sd in of_classes["sd"]], "").variance * of_classes["number"]
+    per_class = fmean(sd**2 for sd in of_classes["sd"]) * of_classes["number"]
     network = _network_noise(table, seed_sd)
     return Noise(
         network,
@@ -170,7 +167,7 @@ def luck_of_searches(
         selection: of each population, the gain by selection over the sd of training one network.
     """
     sds = [max(network.sd, sd) for sd in measured]
-    variances = [(ratio * sd) ** 2 for ratio, sd in zip(search, sds, strict=True)]
+    variances = [luck**2 for luck in map(operator.mul, search, sds)]
     source = f"searches of {trials} trials, {len(sds)} measured populations"
     return pooled(variances, source), max(map(operator.mul, selection, sds))
 
@@ -209,8 +206,8 @@ def correction_of(table: PrintedTable, proposed: str | None) -> Simultaneous:
         proposed: method that is compared with each other one; ``None`` compares every pair.
     """
     highest = max(row.mean for row in table.rows)
-    chosen_by_mean = (row.method for row in table.rows if row.mean == highest)
-    return "Tukey" if proposed is None or proposed in chosen_by_mean else "Dunnett"
+    tied = (row.method for row in table.rows if row.mean == highest)
+    return "Tukey" if proposed in (None, *tied) else "Dunnett"
 
 
 def judge_gains(
@@ -252,8 +249,8 @@ def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow
             )
         first = table.rows[names.index(proposed)]
         yield from ((first, row) for row in table.rows if row is not first)
-        return
-    yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
+    else:
+        yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
 
 
 def _gain(
@@ -265,10 +262,10 @@ def _gain(
     comparisons: int,
 ) -> Gain:
     """Return a comparison with its outcome."""
-    difference, network = first.mean - second.mean, noise.network.degrees
-    training, search = map(
-        sum, zip(noise.squared_errors(first), noise.squared_errors(second), strict=True)
-    )
+    rows, network = (first, second), noise.network.degrees
+    difference = first.mean - second.mean
+    training = noise.network.variance * sum(1 / (row.networks * row.n) for row in rows)
+    search = noise.search.variance * sum(1 / row.searches for row in rows)
     # Two methods have independent searches. The variance of a search may be a product, whose
     # relative uncertainty is that of both factors.
     search_degrees = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
@@ -277,18 +274,16 @@ def _gain(
     allowance = noise.selection if "test" in (first.selected_on, second.selected_on) else 0.0
     beyond = max(0.0, abs(difference) - allowance)
     p = simultaneous_p(beyond / error, degrees, methods, correction)
-    # One method may retrain less steadily than others, so the settings have Welch's error
-    rows = [row for row in (first, second) if row.sd is not None and row.n >= MIN_TESTED]
-    if tested := len(rows) == 2:
-        u, v = ((row.sd or 0) ** 2 / row.n for row in rows)
-        training, network = u + v, satterthwaite(u, first.n - 1, v, second.n - 1)
+    # One method may retrain less steadily than others, so settings are compared by Welch's test
+    own = [row.sd**2 / row.n for row in rows if row.sd and row.n >= MIN_TESTED]
+    if tested := len(own) == 2:
+        training, network = sum(own), satterthwaite(own[0], first.n - 1, own[1], second.n - 1)
     seeds = simultaneous_quantile(network, methods, correction) * math.sqrt(training)
     outcome: Outcome = "not distinguishable"
     if p < 1 - CONFIDENCE:
         outcome = "distinguishable"
     elif tested and abs(difference) > seeds:
         outcome = "the settings only"
-    needed = searches_for(abs(difference), noise, first.networks, comparisons)
     return Gain(
         first,
         second,
@@ -297,7 +292,9 @@ def _gain(
         simultaneous_quantile(degrees, methods, correction) * error + allowance,
         p,
         outcome,
-        None if outcome == "distinguishable" else needed,
+        None
+        if outcome == "distinguishable"
+        else searches_for(abs(difference), noise, first.networks, comparisons),
     )
 
 

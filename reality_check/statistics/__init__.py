@@ -39,7 +39,6 @@ from reality_check.statistics._intervals import (
     jackknife_error,
     t_interval,
     t_quantile,
-    two_sided_p,
 )
 from reality_check.statistics._search import (
     expected_best,
@@ -115,7 +114,6 @@ __all__ = [
     "t_interval",
     "t_quantile",
     "times_to_detect",
-    "two_sided_p",
     "variance_shares",
     "welch_degrees",
     "with_noise",

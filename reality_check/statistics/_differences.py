@@ -140,11 +140,9 @@ def simultaneous_p(t: float, degrees: float, methods: int, test: Simultaneous) -
     weights /= weights.sum()
     half = min(degrees, 1e6) / 2
     reach = math.sqrt(2) * abs(t) * np.sqrt(gammaincinv(half, ndtr(z)) / half)[:, None]
-    below = ndtr(z - reach)
-    if test == "Tukey":  # z is the highest mean
-        within = methods * (ndtr(z) - below) ** (methods - 1)
-    else:
-        within = (ndtr(z + reach) - below) ** (methods - 1)
+    # z is the highest of the means, which any of the methods may have, or the mean of the one
+    top, factor = (z, methods) if test == "Tukey" else (z + reach, 1)
+    within = factor * (ndtr(top) - ndtr(z - reach)) ** (methods - 1)
     return max(0.0, 1 - float(weights @ within @ weights))
 
 
