@@ -249,9 +249,8 @@ class _Comparison:
     def _corrected(self, p: float | None) -> Difference | None:
         """Return the difference with the interval that agrees with its corrected p-value."""
         found = self.difference
-        if not (found and found.error and self.p and p):
+        if not (found and found.error and found.degrees and self.p and p):
             return found
-        assert found.degrees is not None
         reach = t_quantile(found.degrees, 1 - (1 - CONFIDENCE) * self.p / p)
         return dataclasses.replace(found, half_width=reach * found.error)
 

@@ -42,7 +42,7 @@ def sentences(
         f"{table.source}, {table.rows[0].metric} in points: {counted(len(gains), 'comparison')}, "
         f"p-values and intervals corrected together ({correction})."
     )
-    if proposed is not None and correction == "Tukey":
+    if proposed and correction == "Tukey":
         yield (
             f"{proposed} has the highest mean of the table, as the luckiest of equal methods "
             "would: the correction covers every pair."
@@ -72,9 +72,11 @@ def sentences(
 
 
 def _sentence(gain: Gain) -> str:
-    needed = ""
-    if gain.outcome != "distinguishable":
-        needed = f"; {gain.searches_needed or 'over 1,000'} searches"
+    needed = (
+        ""
+        if gain.outcome == "distinguishable"
+        else f"; {gain.searches_needed or 'over 1,000'} searches"
+    )
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
         f"(± {gain.half_width_seeds:.2f} by seeds, ± {gain.half_width:.2f} in all), "

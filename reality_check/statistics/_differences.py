@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -146,7 +146,7 @@ def simultaneous_p(t: float, degrees: float, methods: int, test: Simultaneous) -
     return max(0.0, 1 - float(weights @ within @ weights))
 
 
-@functools.cache
+@cache
 def simultaneous_quantile(degrees: float, methods: int, test: Simultaneous) -> float:
     """Return the ``t`` at which :func:`simultaneous_p` is ``1 - CONFIDENCE``.
 
@@ -154,7 +154,5 @@ def simultaneous_quantile(degrees: float, methods: int, test: Simultaneous) -> f
     families all of them hold the true differences.
     """
     level = 1 - CONFIDENCE
-    bonferroni = t_quantile(degrees, 1 - level / math.comb(methods, 2))
-    return brentq(  # type: ignore[no-any-return]
-        lambda t: simultaneous_p(t, degrees, methods, test) - level, 0.0, 1.1 * bonferroni
-    )
+    above = 1.1 * t_quantile(degrees, 1 - level / math.comb(methods, 2))  # as Bonferroni's is
+    return float(brentq(lambda t: simultaneous_p(t, degrees, methods, test) - level, 0.0, above))
