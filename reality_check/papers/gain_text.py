@@ -49,10 +49,7 @@ def sentences(
         )
     yield f"Training one network has an sd of {noise.network.sd:.2f} ({noise.network.source})."
     if not any("networks" in row.model_fields_set for row in table.rows):
-        yield (
-            "Each retraining counts as one network; if it averages several, such as the folds of a "
-            "cross-validation, write their number in the column networks."
-        )
+        yield "Each retraining counts as one network; if it has folds, fill in the column networks."
     yield f"A search of hyper-parameters has one of {noise.search.sd:.2f} ({noise.search.source})."
     if noise.classes:
         yield f"Other test classes move a difference by {math.sqrt(noise.classes):.2f} (sd)."
@@ -67,7 +64,7 @@ def sentences(
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."
     )
-    explained = {*counts, *(["searches"] if any(gain.searches_needed for gain in gains) else [])}
+    explained = {*counts, any(gain.searches_needed for gain in gains) and "searches"}
     yield from (text for outcome, text in _LEGEND.items() if outcome in explained)
 
 
@@ -91,7 +88,6 @@ def plain(
     return {
         "source": table.source,
         "metric": table.rows[0].metric,
-        "comparisons": len(gains),
         "correction": correction,
         "noise": {
             "network_sd": noise.network.sd,

@@ -272,8 +272,7 @@ def _gain(
     degrees = satterthwaite(training, network, search, search_degrees)
     error = math.sqrt(training + search + noise.classes)
     allowance = noise.selection if "test" in (first.selected_on, second.selected_on) else 0.0
-    beyond = max(0.0, abs(difference) - allowance)
-    p = simultaneous_p(beyond / error, degrees, methods, correction)
+    p = simultaneous_p(max(0.0, abs(difference) - allowance) / error, degrees, methods, correction)
     # One method may retrain less steadily than others, so settings are compared by Welch's test
     own = [row.sd**2 / row.n for row in rows if row.sd and row.n >= MIN_TESTED]
     if tested := len(own) == 2:

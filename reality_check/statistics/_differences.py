@@ -143,7 +143,7 @@ def simultaneous_p(t: float, degrees: float, methods: int, test: Simultaneous) -
     # z is the highest of the means, which any of the methods may have, or the mean of the one
     top, factor = (z, methods) if test == "Tukey" else (z + reach, 1)
     within = factor * (ndtr(top) - ndtr(z - reach)) ** (methods - 1)
-    return max(0.0, 1 - float(weights @ within @ weights))
+    return abs(1 - float(weights @ within @ weights))  # 0, or rounding, if t is large
 
 
 @cache

@@ -187,7 +187,7 @@ def test_the_command_says_it_in_sentences_as_json_and_as_a_figure(
     assert "has an sd of 0.45 (printed in the table)" in said
     assert "were chosen on the test classes" in said
     assert "ours − old: +2.10" in said
-    assert "write their number in the column networks" in said
+    assert "if it has folds, fill in the column networks" in said
     assert "has the highest mean" not in said
     assert main(["claim", str(table), "--proposed", "ours"]) == 0
     assert "ours has the highest mean of the table" in capsys.readouterr().out
