@@ -158,7 +158,7 @@ def _verdicts(recorded: RecordedExperiment) -> list[tuple[str, str]]:
     return [
         (
             verdict.verdict,
-            _verdict_text(verdict)
+            _verdict_text(verdict, locked)
             + _remarks(verdict.claim, remarks)
             + _needed_searches(verdict, summary),
         )
@@ -221,14 +221,26 @@ def _margin(claim: Claim) -> str:
     return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
 
 
-def _verdict_text(verdict: ClaimVerdict) -> str:
+def _verdict_text(verdict: ClaimVerdict, experiment: Experiment) -> str:
     many = len(verdict.findings) > 1
     texts = []
     for finding in verdict.findings:
         name = f"{_distinguished(verdict, finding)}: " if many else ""
         result = f"{finding.verdict}, " if finding.verdict != verdict.verdict else ""
         texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
-    return f"**{verdict.verdict}**: {'; '.join(texts)}"
+    word = f"**{verdict.verdict}**"
+    if verdict.verdict == "contradicted":
+        word = f"**contradicted here** ({_regime(experiment)})"
+    return f"{word}: {'; '.join(texts)}"
+
+
+def _regime(experiment: Experiment) -> str:
+    """Return in words on what, with what, and how well tuned the methods were compared."""
+    trunk, search = experiment.model.trunk, experiment.protocol.search
+    network = "a head on features" if trunk == "identity" else trunk
+    return (
+        f"{experiment.dataset.name}, {network}, searches of {search.budget or search.trials} trials"
+    )
 
 
 def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:

@@ -200,9 +200,10 @@ class _Comparison:
     def _shifted(self, shift: float) -> Difference:
         """Return the difference plus ``shift``; its test is of "the difference is ``-shift``"."""
         first, second = (self._summary.estimate(list(s.rows.values())) for s in self._sides)
-        joint = self._paired or self._summary.is_joint(*(side.key for side in self._sides))
+        keys = [side.key for side in self._sides]
+        shared = 1.0 if self._paired else self._summary.shared_draws(*keys)
         shifted = dataclasses.replace(first, mean=first.mean + shift)
-        return estimate_difference(shifted, second, joint)
+        return estimate_difference(shifted, second, shared)
 
     def _p(self) -> float:
         """Return the p-value of the claim's test, before Holm's correction."""

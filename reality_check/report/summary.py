@@ -13,6 +13,7 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
+from reality_check.config.search import INDEPENDENT
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Bounds,
@@ -270,7 +271,7 @@ class Summary:
             }
             found = compare_estimates(
                 estimates,
-                lambda each, *pair: self.is_joint(*((each, metric, method) for method in pair)),
+                lambda each, *pair: self.shared_draws(*((each, metric, method) for method in pair)),
             )
             self._comparisons[metric] = {
                 each: tuple(
@@ -281,26 +282,35 @@ class Summary:
             }
         return self._comparisons[metric].get(category, ())
 
-    def is_joint(self, first: ResultKey, second: ResultKey) -> bool:
-        """Return whether two results are compared unit by unit (:func:`estimate_difference`).
+    def shared_draws(self, first: ResultKey, second: ResultKey) -> float:
+        """Return the share of their draws that two results have in common.
 
-        So are trials of one random search, or searches, that share their luck: the same units are
-        complete, from the same seed, and more than half of the hyper-parameters of each method
-        have a name, and so a draw, in common. Other pairs would lose degrees of freedom for little.
+        Trials of one number have the same draw for each name that both methods search, if they are
+        drawn at random, of one seed, and neither method has draws of its own. The share is 0 also
+        if other units are complete in one than in the other. See :func:`estimate_difference`.
         """
         if not self.evidence.of_losses:
-            return False
+            return 0.0
         records = [self.records[key[2]] for key in (first, second)]
         seeds = {folder.label: folder.seed for folder in self.results.folders}
-        names = [{*record.searched} for record in records]
         if any(record.has_own_draws for record in records) or (
-            2 * len(names[0] & names[1]) <= max(map(len, names))
-            or seeds.get(records[0].origin) != seeds.get(records[1].origin)
+            seeds.get(records[0].origin) != seeds.get(records[1].origin)
         ):
-            return False
-        if self.evidence is Evidence.SUBSETS:
-            return self._positions(first[2]).keys() == self._positions(second[2]).keys()
-        return self.repeats[first].keys() == self.repeats[second].keys()
+            return 0.0
+        units = (
+            [self._positions(key[2]).keys() for key in (first, second)]
+            if self.evidence is Evidence.SUBSETS
+            else [self.repeats[key].keys() for key in (first, second)]
+        )
+        names = [{*record.searched} for record in records]
+        most = max(map(len, names))
+        if not most or units[0] != units[1]:
+            return 0.0
+        share = len(names[0] & names[1]) / most
+        if self._protocol("search.sampler") in (None, *INDEPENDENT):
+            return share
+        trials = max(self._search_trials(key[2]) for key in (first, second))
+        return share * min(1.0, self._protocol("search.startup_trials") / trials)
 
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""
@@ -323,7 +333,7 @@ class Summary:
             control: estimate_difference(
                 estimates[control],
                 estimates[method],
-                self.is_joint((category, PRIMARY, control), (category, PRIMARY, method)),
+                self.shared_draws((category, PRIMARY, control), (category, PRIMARY, method)),
             )
             for control, method in self.controls.items()
             if {control, method} <= set(estimates)

@@ -124,45 +124,50 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
     return Shares(max(0.0, between - from_training), within)
 
 
-def estimate_difference(first: Estimate, second: Estimate, joint: bool = False) -> Difference:
+def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) -> Difference:
     """Return ``first - second``, with its interval and test.
 
-    Two independent estimates have Welch's. The joint jackknife deletes unit k of both at once, so
-    that the luck which the units of one number share is taken off: the draws of trials, the
-    weights of networks. It is valid for units of independent draws too, and for means of values it
-    is the paired t-test.
+    Two independent estimates have Welch's error. The joint jackknife deletes unit k of both at
+    once, so that the luck which the units of one number share is taken off: the draws of trials,
+    the weights of networks; for means of values it is the paired t-test. It is used where most of
+    the draws are shared, with the effective number of trials as degrees of freedom. Where few are,
+    it would lose degrees of freedom for little, but Welch's error is too small if a draw is lucky
+    for one method and unlucky for the other; so the larger one of both errors is used.
+    ``docs/calibration.md`` (the test of a pair) compares these rules.
 
     Args:
         first: estimate of one method.
         second: estimate of the other one; their kinds and degrees of freedom may differ.
-        joint: whether units of the same number belong together; both estimates must have as many.
+        shared: the share of hyper-parameters, from 0 to 1, whose draws units of the same number
+            have in common. Above 0, both estimates must have the same units.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
     if first.error is None or second.error is None:
         return Difference(mean, None, None, n)
     assert first.degrees is not None
     assert second.degrees is not None
-    if joint:
-        deleted = np.subtract(first.deleted, second.deleted)
-        error = float(jackknife_error(deleted))
-        if np.ptp(deleted) <= 1e-12 * np.abs(first.deleted).max():  # rounding alone
-            error = 0.0
-        return t_difference(mean, error, min(first.degrees, second.degrees), n)
     u, v = first.error**2, second.error**2
-    degrees = satterthwaite(u, first.degrees, v, second.degrees)
-    return t_difference(mean, math.sqrt(u + v), degrees, n)
+    error, degrees = math.sqrt(u + v), satterthwaite(u, first.degrees, v, second.degrees)
+    if shared:
+        deleted = np.subtract(first.deleted, second.deleted)
+        rounding = 1e-12 * np.abs(first.deleted).max()
+        joint = float(jackknife_error(deleted)) if np.ptp(deleted) > rounding else 0.0
+        if shared > 0.5:
+            error, degrees = joint, min(first.degrees + 1, first.n - 1)
+        error = max(error, joint)
+    return t_difference(mean, error, degrees, n)
 
 
 def compare_estimates(
     estimates: Mapping[str, Mapping[str, Estimate]],
-    joint: Callable[[str, str, str], bool] = lambda *_: False,
+    shared: Callable[[str, str, str], float] = lambda *_: 0.0,
 ) -> dict[str, tuple[Comparison, ...]]:
     """Compare every pair of methods in each category; all tests have one Holm correction together.
 
     Args:
         estimates: the estimate of each method, by category. Methods whose mean is not finite are
             left out.
-        joint: a function of the category and of two methods, see :func:`estimate_difference`.
+        shared: a function of the category and of two methods, see :func:`estimate_difference`.
 
     Returns:
         The comparisons by category, ordered by rank, so the best two methods come first.
@@ -172,7 +177,7 @@ def compare_estimates(
         known = {name: e for name, e in measured.items() if math.isfinite(e.mean)}
         pairs = itertools.combinations(sorted(known, key=lambda name: -known[name].mean), 2)
         found[category] = [
-            Comparison(a, b, estimate_difference(known[a], known[b], joint(category, a, b)), None)
+            Comparison(a, b, estimate_difference(known[a], known[b], shared(category, a, b)), None)
             for a, b in pairs
         ]
     p_values = [pair.difference.p_value for pairs in found.values() for pair in pairs]

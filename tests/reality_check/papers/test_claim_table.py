@@ -117,7 +117,9 @@ def test_a_folder_says_what_became_of_its_claims(ran: Callable[..., Path]) -> No
         r"n = 5",
         better,
     )
-    assert codes.startswith("**contradicted**: `a`: supported, −0.50 points (−0.50 to −0.50)")
+    assert codes.startswith(
+        "**contradicted here** (glyphs, conv4, searches of 6 trials): `a`: supported, −0.50 points"
+    )
     assert "; `b`: −10.00 points" in codes, "the verdict of the claim is not repeated"
 
 

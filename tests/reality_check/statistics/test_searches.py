@@ -135,7 +135,7 @@ def test_the_smallest_difference_of_a_normal_test_is_the_textbooks() -> None:
 
 def test_the_joint_test_of_means_is_scipys_paired_t_test() -> None:
     first, second = means(FIRST[:3]), means(SECOND)
-    found = estimate_difference(over_searches(FIRST[:3]), over_searches(SECOND), joint=True)
+    found = estimate_difference(over_searches(FIRST[:3]), over_searches(SECOND), shared=1.0)
     theirs = stats.ttest_rel(first, second)
     interval = theirs.confidence_interval(0.95)
     assert found.p_value == pytest.approx(theirs.pvalue)
@@ -145,7 +145,7 @@ def test_the_joint_test_of_means_is_scipys_paired_t_test() -> None:
 
 def test_equal_results_are_equal_and_no_evidence() -> None:
     estimate = over_searches(FIRST)
-    found = estimate_difference(estimate, estimate, joint=True)
+    found = estimate_difference(estimate, estimate, shared=1.0)
     assert (found.mean, found.error, found.p_value) == (0.0, 0.0, 1.0)
 
 

@@ -77,10 +77,14 @@ def test_the_estimate_and_its_error_are_those_of_every_subset_in_turn(
     other = all_subsets(validation[::-1], tests, budget)
     if other.deleted:
         differences = np.subtract(values, other.deleted)
-        joint = estimate_difference(found, other, joint=True)
+        joint = estimate_difference(found, other, shared=1.0)
         assert joint.mean == found.mean - other.mean
         assert joint.error == pytest.approx(spread_of(list(differences)), abs=1e-9)
-        assert joint.degrees == found.degrees
+        assert joint.degrees == min(found.degrees + 1, found.n - 1)
+        welch = estimate_difference(found, other)
+        few_shared = estimate_difference(found, other, shared=0.5)
+        assert few_shared.degrees == welch.degrees
+        assert few_shared.error == max(joint.error, welch.error)
 
 
 def spread_of(deleted: Sequence[float]) -> float:
