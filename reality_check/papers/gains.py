@@ -266,9 +266,9 @@ def _gain(
     difference = first.mean - second.mean
     training = noise.network.variance * sum(1 / (row.networks * row.n) for row in rows)
     search = noise.search.variance * sum(1 / row.searches for row in rows)
-    # Two methods have independent searches. The variance of a search may be a product, whose
-    # relative uncertainty is that of both factors.
-    search_degrees = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
+    # The variance of a search may be a product, whose relative uncertainty is that of both factors.
+    # Methods of one table share the data set, so two of them do not show it better than one.
+    search_degrees = 1 / (1 / noise.search.degrees + 1 / network)
     degrees = satterthwaite(training, network, search, search_degrees)
     error = math.sqrt(training + search + noise.classes)
     allowance = noise.selection if "test" in (first.selected_on, second.selected_on) else 0.0

@@ -49,7 +49,7 @@ def test_a_difference_is_measured_by_the_luck_of_both_sides() -> None:
     [gain] = judged(table_of(a, b), noise())
     # Trainings: 0.25 / 2 networks, of 5 and of 1; searches: as large as that of one network each.
     training, searches = 0.125 / 5 + 0.125, 0.25 + 0.25
-    known = 1 / (1 / 12 + 1 / 20)
+    known = 1 / (1 / 6 + 1 / 20)
     degrees = (training + searches) ** 2 / (training**2 / 20 + searches**2 / known)
     expected = 2 * student.sf(2 / math.sqrt(training + searches), degrees)
     assert gain.corrected_p == pytest.approx(expected)
@@ -83,7 +83,7 @@ def test_the_highest_mean_is_corrected_for_every_pair() -> None:
         for gain, other in zip(every, highest, strict=False)
     ]
     assert [gain.second.method for gain in highest] == ["b", "c", "d", "e"]
-    degrees = 1 / (0.5**2 / 20 + 0.5**2 * (1 / 12 + 1 / 20))
+    degrees = 1 / (0.5**2 / 20 + 0.5**2 * (1 / 6 + 1 / 20))
     range_of = studentized_range.sf(math.sqrt(2) * 2 / 1.0, 5, degrees)
     assert highest[0].corrected_p == pytest.approx(range_of, abs=1e-4)
     beaten = judged(table, noise(), "b")
