@@ -86,6 +86,7 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
             if indices_tuple is not None:
                 num_references = len(embeddings if ref_emb is None else ref_emb)
                 indices_tuple = _in_order_of_ranks(indices_tuple, len(embeddings), num_references)
+            # Tensors without gradient are gathered in the same way.
             labels, ref_labels, enqueue_mask = (
                 None if tensor is None else gather_embeddings(c_f.to_device(tensor, embeddings))
                 for tensor in (labels, ref_labels, enqueue_mask)
@@ -113,6 +114,7 @@ def gather_embeddings(own: Tensor) -> Tensor:
     """
     parts = [torch.empty_like(own) for _ in range(world_size())]
     torch.distributed.all_gather(parts, own.detach().contiguous())
+    # all_gather has no gradient, so this rank's part is replaced by one that has.
     parts[torch.distributed.get_rank()] = _ScaledGradient.apply(own, len(parts))
     return torch.cat(parts)
 
@@ -137,7 +139,8 @@ def _in_order_of_ranks(
 
     Each rank has ``num_embeddings`` embeddings and ``num_references`` references.
     """
-    # (anchor, positive, negative) or (anchor, positive, anchor, negative).
+    # (anchor, positive, negative) or (anchor, positive, anchor, negative): the number of samples on
+    # a rank that each tensor indexes. ``map`` ignores the fourth size for a triplet.
     third_size = num_references if len(indices_tuple) == 3 else num_embeddings
     sizes = (num_embeddings, num_references, third_size, num_references)
     return tuple(map(_reordered, indices_tuple, sizes))

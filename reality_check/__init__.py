@@ -8,6 +8,7 @@
 ``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data;
 ``rc.load_results(out_dir)`` reads them again later, ``rc.load_network(out_dir, method)`` a trained
 network, and ``rc.track(out_dir, ["mlflow"])`` sends its trials to a tracker.
+``rc.compare(table)`` judges trials that were made elsewhere.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from reality_check.config.described import Description, describe
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
+    from reality_check.report.compared import compare
     from reality_check.results import ExperimentResults, MethodRecords, Record, ResultRow
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "TrainedNetwork",
     "UsageError",
     "__version__",
+    "compare",
     "describe",
     "load_experiment",
     "load_network",
@@ -65,6 +68,7 @@ _HOMES = {
     "ResultRow": "results",
     "TrainedNetwork": "evaluation.trained_network",
     "Parallelism": "launch.parallelism",
+    "compare": "report.compared",
     "load_network": "api",
     "load_results": "api",
     "run": "api",
@@ -78,5 +82,5 @@ if not TYPE_CHECKING:  # with __getattr__, type checkers would accept misspelled
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-        globals()[name] = value
+        globals()[name] = value  # so that this function is not called again
         return value

@@ -109,7 +109,8 @@ def run(
         tracking(recorded)
 
     with lent_password(experiment.storage):
-        checked = check(experiment, parallelism.launcher == "local", read_steps(folder))
+        is_trained_here = parallelism.launcher == "local"
+        checked = check(experiment, is_trained_here, read_steps(folder))
         with open_folder(checked, folder, log) as recorded:
             work(recorded, parallelism, watch_and_track, log)
             tracking.finish(recorded)
@@ -184,6 +185,7 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     if len(results) == 1:
         write_report(results[0], target)
         return results
+    # What differs between any two groups.
     keys = {key for pair in itertools.combinations(results, 2) for key in differences(*pair)}
     write_grouped_report(results, sorted(keys), target)
     return results
@@ -232,7 +234,7 @@ def merge(sources: Sequence[str | Path], out_dir: str | Path) -> ExperimentResul
     Raises:
         UsageError: the runs differ in settings, or two have a method of the same name.
     """
-    folder_labels([Path(source) for source in sources])  # none is named twice
+    folder_labels([Path(source) for source in sources])  # raises if one is named twice
     folder = Path(out_dir)
     joint_run = joined([open_pack(Path(source)) for source in sources])
     if check_same_experiment(joint_run.experiment, folder):
@@ -255,13 +257,18 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
         UsageError: a run cannot be read, is not finished, or is the same as another one.
     """
     target = _checked_file(Path(file))
-    sources = _sources([Path(run) for run in runs], lambda path: collect(recorded_of(path), False))
-    grouped = groups(sources)
+    grouped = groups(
+        _sources(
+            [Path(run) for run in runs],
+            lambda path: collect(recorded_of(path), importance=False),
+        )
+    )
     atomic_write(target, leaderboard_html(grouped))
     return len(grouped)
 
 
 def _sources(paths: Sequence[Path], load: Callable[[Path], ExperimentResults]) -> list[Source]:
+    """Return the results in folders or packs, each with its path and a label that names it."""
     labels = folder_labels(paths)
     return [Source(label, path, load(path)) for label, path in zip(labels, paths, strict=True)]
 
@@ -313,6 +320,7 @@ def load_network(
 
 
 def _load_network(folder: Path, method: str, reproduction: int, fold: int | None) -> TrainedNetwork:
+    """Load a network for :func:`load_network`, which makes the folder's own sources importable."""
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.scorer import load_kept
     from reality_check.training.prepared_experiment import PreparedExperiment, described_input
@@ -327,9 +335,10 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     prepared = PreparedExperiment(recorded.experiment)
     settings = prepared.method(method)
     stage = Stage.FINAL if fold is None else Stage.REPRODUCTIONS
-    inputs = recorded.attribute("inputs")
+    inputs = recorded.attribute("inputs")  # if none are recorded, the data set is read
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
+        # The only network of a final run counts as that of fold 0.
         network = load_kept(folder, settings, (stage, reproduction, fold or 0), shape)
     except FileNotFoundError as error:
         raise UsageError(
@@ -342,6 +351,7 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
 def _write(
     recorded: RecordedExperiment, published: tuple[PublishedResults, ...] = ()
 ) -> ExperimentResults:
+    """Write the report of an experiment with ``published`` tables, and return its results."""
     results = dataclasses.replace(collect(recorded), published=published)
     write_report(results, recorded.out_dir)
     return results

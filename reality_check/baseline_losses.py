@@ -85,7 +85,7 @@ class RingLoss(BaseMetricLossFunction):
     ) -> dict[str, dict[str, object]]:
         """Return PML's loss dictionary, with one entry per sample."""
         lengths = embeddings.float().norm(dim=1)
-        with torch.no_grad():
+        with torch.no_grad():  # only the first batch sets the radius
             self.radius.copy_(torch.where(self.radius < 0, lengths.mean(), self.radius))
         losses = 0.5 * (lengths - self.radius).square()
         indices = torch.arange(len(losses), device=losses.device)
@@ -192,7 +192,7 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
         if self.warm_up_weight < 1:
             later = self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
             parts.append((1 - self.warm_up_weight) * later)
-        return sum(parts[1:], parts[0])
+        return sum(parts[1:], parts[0])  # one or both of the losses
 
     def set_phase(self, **values: float) -> None:
         """Set ``warm_up_weight``, and other values of ``loss`` if it has ``set_phase`` too.
@@ -201,10 +201,11 @@ class LossAfterWarmUp(Phased, torch.nn.Module):
             ValueError: A name is unknown or a value is not allowed; then nothing is changed.
         """
         set_phase_of_loss: Any = getattr(self.loss, "set_phase", None)
+        # Without such a method, an unknown name is left to this class, which refuses it.
         own_values = {
             k: v for k, v in values.items() if set_phase_of_loss is None or k in self.phase_checks
         }
-        self._checked_phase(own_values)
+        self._checked_phase(own_values)  # raises before anything is changed
         if len(own_values) < len(values):
             set_phase_of_loss(**{k: v for k, v in values.items() if k not in own_values})
         super().set_phase(**own_values)
@@ -255,11 +256,15 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, proxies = self.classes(embeddings, labels, self.proxies)
+        # ``proxies`` is a tuple of the proxies of this step's classes, whose rows ``y`` indexes.
+        y, proxies = self.select_classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), proxies, y)
+        # ``sums.own`` has the logit of each sample's class, and ``sums.others`` the logarithm of
+        # the sum of the exponentials of the other logits.
         own_logits = sums.own - self.margin / self.temperature
         return {
             "contrastive_loss": softplus(sums.others - own_logits),
+            # The squared distance of unit vectors is 2 - 2 cos.
             "center_loss": 2 * self.center_weight * (1 - self.temperature * sums.own),
         }
 
@@ -326,6 +331,7 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         proxy_labels = torch.arange(num_classes, device=labels.device).repeat_interleave(
             proxies_per_class
         )
+        # The samples, followed by the proxies of all classes.
         points = unit_vectors(torch.cat((embeddings, self.proxies.flatten(0, 1).to(embeddings))))
         energies = self._energies(points, torch.cat((labels, proxy_labels.to(labels))))
         return {
@@ -346,11 +352,11 @@ class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
         distances = pairwise_distances(points, points.clone())  # torch.compile wants two tensors
         attraction = -distances.clamp(min=self.delta).pow(-self.alpha)
         near = distances.clamp(max=self.delta)
-        floored = near.clamp(min=self.delta / 10)
+        floored = near.clamp(min=self.delta / 10)  # below it, the curve is its tangent
         slope = -self.alpha * floored.pow(-self.alpha - 1)
         repulsion = floored.pow(-self.alpha) + slope * (near - floored)
         energies = torch.where(labels[:, None] == labels, attraction, repulsion)
-        return energies.sum(dim=1) - energies.diagonal()
+        return energies.sum(dim=1) - energies.diagonal()  # without the point itself
 
     def _sub_loss_names(self) -> list[str]:
         return ["sample_loss", "proxy_loss"]

@@ -1,6 +1,7 @@
 """Plain data that the report is made of: what was measured, by which method, in which run.
 
-The recorded fills these classes from the storage; the report only reads them.
+:func:`reality_check.report.collect.collect` fills these classes from the storage; the report only
+reads them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.described import Description
-from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
+from reality_check.config.metrics import (
+    METRICS,
+    PRIMARY,
+    STAGES,
+    Metric,
+    metric_of,
+    stage_of,
+)
 
 if TYPE_CHECKING:
     from reality_check.config.published_scores import PublishedResults
@@ -158,8 +166,8 @@ class TrialRecord:
     @property
     def was_abandoned(self) -> bool:
         """Whether the attempt failed without a recorded reason, so that its worker was lost."""
-        spoke = self.error is not None or self.duplicate or self.stopped
-        return self.state == "failed" and not spoke
+        has_reason = self.error is not None or self.duplicate or self.stopped
+        return self.state == "failed" and not has_reason
 
     @property
     def hours(self) -> float:
@@ -354,6 +362,8 @@ class ExperimentResults:
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
         noun: what one of the samples is called.
+        measure: the title of the metric that verdicts are about.
+        tested_on: what test scores are measured on.
     """
 
     name: str
@@ -372,6 +382,8 @@ class ExperimentResults:
     published: tuple[PublishedResults, ...] = ()
     folders: tuple[Folder, ...] = ()
     noun: str = "image"
+    measure: str = METRICS[PRIMARY]
+    tested_on: str = "test classes"
 
     @property
     def selected_by(self) -> Metric:
@@ -411,7 +423,10 @@ class ExperimentResults:
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
         ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over
         folds, a fraction), ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for
-        each hyper-parameter that any of them has; ``None`` where there is no such value.
+        each hyper-parameter that any of them has; ``None`` where there is no such value. For
+        :func:`reality_check.compare` there are also ``trial``, the number of the trial itself or of
+        the retrained one, ``validation``, the value of a trial of a search, and ``test.CATEGORY``,
+        MAP@R on the test classes (0 for a trial that diverged).
         """
         trials = [
             (method.name, stage.value, trial)
@@ -420,6 +435,12 @@ class ExperimentResults:
             for trial in getattr(method, stage)
         ]
         names = dict.fromkeys(name for *_, trial in trials for name in trial.params)
+        tests: dict[Any, Any] = {
+            (row.method, stage_of(row.category), row.reproduction, row.category): row.value
+            for row in self.rows
+            if row.metric == PRIMARY
+        }
+        categories = dict.fromkeys(key[-1] for key in tests)
         return [
             {
                 "method": method,
@@ -431,6 +452,15 @@ class ExperimentResults:
                 "diverged": trial.diverged,
                 "seconds": trial.seconds,
                 "attempts": trial.attempts,
+                "trial": trial.trial_index if stage == "search" else trial.retrained,
+                "validation": trial.value if stage == "search" else None,
+                **{
+                    f"test.{category}": tests.get(
+                        (method, stage, trial.trial_index, category),
+                        0.0 if stage == "search" and trial.diverged else None,
+                    )
+                    for category in categories
+                },
                 **{f"params.{name}": trial.params.get(name) for name in names},
             }
             for method, stage, trial in trials

@@ -40,6 +40,7 @@ class Float32Loss(_Base):
                 f"{type(self).__name__} takes no distance, because its equation fixes one; "
                 "remove that argument."
             )
+        # By name, because PML is not imported here.
         if type(kwargs.get("reducer")).__name__ == "DivisorReducer":
             raise ValueError(
                 f"{type(self).__name__} names no divisor for DivisorReducer; write MeanReducer(), "
@@ -70,13 +71,15 @@ class Float32Loss(_Base):
         # PML tests ``ref_emb is embeddings``, so one tensor must be cast to one tensor.
         x = _half_to_float32(embeddings)
         if ref_emb is not None:
-            # PML's wrapper concatenates the batches of all ranks, this rank's first: then the first
-            # input of ``ref_emb`` in the autograd graph is the node that computed the embeddings.
-            # Comparing values would synchronise with the GPU.
+            # PML's efficient wrapper passes the joined batches of all ranks, this rank's
+            # first. Then the first input of ``ref_emb`` in the autograd graph is the node that
+            # computed the embeddings. Comparing values instead would synchronise with the
+            # GPU. Each input is a pair of a node and the number of its output; a ``ref_emb``
+            # without graph has none.
             inputs = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
             has_all_ranks = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
-            source = embeddings.grad_fn
-            if has_all_ranks and source is not None and inputs[0][0] is source:
+            node = embeddings.grad_fn
+            if has_all_ranks and node is not None and inputs[0][0] is node:
                 raise ValueError(
                     "DistributedLossWrapper(efficient=True) of PML loses the gradient of pairs "
                     "across ranks; write pml_extensions.distributed.DistributedLossWrapper(loss)."
@@ -180,6 +183,7 @@ class ProxyLoss(Phased, Float32Loss):
         self.set_phase(**phase)
         self.proxies = torch.nn.Parameter(torch.empty(self.num_classes, self.embedding_size))
         self.weight_init_func(self.proxies)
+        # Any object with a method ``fewest`` or ``sums`` is accepted, whatever its class.
         self.class_sampler = _require_method(
             "class_sampler", class_sampler, "fewest", "ClassSampler(0.1)"
         )
@@ -226,10 +230,12 @@ class ProxyLoss(Phased, Float32Loss):
         """
         if labels is None:
             raise ValueError(f"labels are required by {type(self).__name__}, but none were given.")
+        # Without references, PML's forward passes embeddings and labels in their place.
         if ref_emb is not embeddings or ref_labels is not labels:
             raise ValueError(f"{type(self).__name__} takes no ref_emb; leave it out.")
         embedding_shape(embeddings, self.embedding_size)
         labels = class_labels(labels, self.num_classes, self.check_labels)
+        # Also for an empty batch, because other ranks may wait for its part in an all_reduce.
         losses = self.sample_losses(embeddings, labels)
         if len(embeddings) == 0:
             # A mean over no samples is NaN; PML's zero loss stays connected to the graph.
@@ -237,6 +243,7 @@ class ProxyLoss(Phased, Float32Loss):
         if indices_tuple is not None:
             from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 
+            # The weight of a sample is its share of the indices, relative to the most frequent one.
             weights = lmu.convert_to_weights(indices_tuple, labels, dtype=embeddings.dtype)
             losses = {name: values * weights for name, values in losses.items()}
         indices = torch.arange(len(embeddings), device=embeddings.device)
@@ -249,7 +256,7 @@ class ProxyLoss(Phased, Float32Loss):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,): by default the cross-entropy."""
-        y, parameters = self.classes(embeddings, labels, *self.class_parameters())
+        y, parameters = self.select_classes(embeddings, labels, *self.class_parameters())
         x = self.features_in_training(embeddings)
         return {"loss": self.softmax.cross_entropy(self.logits, x, parameters, y)}
 
@@ -257,7 +264,7 @@ class ProxyLoss(Phased, Float32Loss):
         """Return the class-wise parameters in the order in which ``logits`` takes them."""
         return (self.proxies,)
 
-    def classes(
+    def select_classes(
         self, x: Tensor, labels: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the labels and the class-wise parameters of this step, in the dtype of ``x``.
@@ -289,6 +296,7 @@ class ProxyLoss(Phased, Float32Loss):
         embedding_shape(embeddings, self.embedding_size)
         labels = class_labels(labels, self.num_classes, check=True).to(self.proxies.device)
         x = embeddings.to(self.proxies)
+        # A sum has the direction of the mean.
         class_sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
         seen = torch.bincount(labels, minlength=self.num_classes) > 0
         self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(class_sums), self.proxies))

@@ -27,6 +27,7 @@ class Number:
     def __call__(self, name: str, value: Any) -> float:
         """Return ``value`` as a float, or raise ValueError if it is not an allowed number."""
         try:
+            # float() also takes bools and texts, which are no numbers here.
             number = None if isinstance(value, (bool, str)) else float(value)
         except (TypeError, ValueError):
             number = None
@@ -92,7 +93,10 @@ def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) ->
 
 
 def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> None:
-    """Raise ValueError unless ``embeddings`` are floating-point vectors of the expected size."""
+    """Raise ValueError unless ``embeddings`` are floating-point, of shape (N, embedding_size).
+
+    ``embedding_size=None`` allows any size.
+    """
     if embeddings.ndim != 2 or embedding_size not in (None, embeddings.shape[1]):
         raise ValueError(
             f"embeddings must have shape (batch_size, {embedding_size or 'embedding_size'}), "
@@ -104,7 +108,7 @@ def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> No
 
 def require_squares(x: Tensor, name: str) -> None:
     """Raise ValueError if sums of squared distances between rows overflow in the dtype of ``x``."""
-    # The squared distances of all rows to a point among them sum to at most 4 times this.
+    # |a - b|^2 is at most 2 |a|^2 + 2 |b|^2; the factor 4 also leaves room for sums of distances.
     if not math.isfinite(x.square().sum().mul_(4)):
         raise ValueError(
             f"{name} must have finite squares, but those of values up to "

@@ -33,7 +33,7 @@ AnyFunction = Callable[..., Any]
 def gradients(
     function: AnyFunction, inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """Return differentiable gradients of ``function`` for its inputs.
+    """Return the gradients of the inputs of ``function``, which can be differentiated again.
 
     Args:
         function: Returns a tuple of tensors.
@@ -44,6 +44,7 @@ def gradients(
     floats = [tensor for tensor in inputs if tensor.is_floating_point()]
     integers = inputs[len(floats) :]
     with without_autocast(inputs[0]):
+        # ``vjp`` maps gradients of the outputs to gradients of the inputs.
         outputs, vjp, *_ = torch.func.vjp(lambda *leaves: function(*leaves, *integers), *floats)
         output_grads = (
             torch.zeros_like(output) if grad is None else grad
@@ -66,6 +67,7 @@ def second_derivatives_from(plain_forward: AnyFunction) -> AnyFunction:
         def wrapped(ctx: Any, *grads: Tensor | None) -> Any:
             if not torch.is_grad_enabled():
                 return backward(ctx, *grads)
+            # The inputs, which a Fused saves before its outputs.
             return gradients(plain_forward, ctx.saved_tensors[: len(ctx.needs_input_grad)], grads)
 
         return wrapped
@@ -212,7 +214,8 @@ class _PairwiseDistances(Fused):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, y, distances = ctx.saved_tensors
         coincide = distances == 0
-        # Zero where points coincide, even if the gradient is infinite there.
+        # The gradient of x_i is the sum over j of g_ij (x_i - y_j) / |x_i - y_j|. A pair of points
+        # that coincide adds nothing, even if its g is infinite.
         scaled_grad = (grads[0] / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
         grad_x = grad_y = None
         with without_autocast(x):
@@ -229,8 +232,10 @@ def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
         return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
     double_x, double_y = x.double(), y.double()
     x_squared = double_x.square().sum(dim=1, keepdim=True)
+    # |y|^2 - 2 x y, and then + |x|^2.
     squared = torch.addmm(double_y.square().sum(dim=1), double_x, double_y.t(), alpha=-2)
     squared += x_squared
+    # Rounding noise of points that coincide counts as 0.
     return squared.masked_fill_(squared < COINCIDENT * x_squared, 0.0).sqrt_().to(x.dtype)
 
 
@@ -248,6 +253,7 @@ def world_size() -> int:
 
 def is_recomputing() -> bool:
     """Return whether this forward pass runs in a backward pass, as under torch's checkpoint."""
+    # The id of the backward pass that runs, or -1.
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 

@@ -51,9 +51,9 @@ def disjoint_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
         Indices into the batch of shape (Q, 4), round by round, and whether there is any quadruple,
         shape (). If there is none, Q is 1 and the indices are arbitrary.
     """
-    order, ends = _ordered_by_quadruple(labels)
-    last, exists = _nonzero(ends, at_least=1)
-    return _quadruples_ending_at(last, order), exists
+    order, is_end = _ordered_by_quadruple(labels)
+    end_positions, exists = _nonzero(is_end, at_least=1)
+    return _quadruples_ending_at(end_positions, order), exists
 
 
 def padded_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,11 +68,11 @@ def padded_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
         Indices into the batch of shape (N // 4, 4), padded with the first quadruple, and the number
         of quadruples, shape (). If it is 0, all indices are arbitrary.
     """
-    order, ends = _ordered_by_quadruple(labels)
-    # The positions of the ends, in order, and then other positions, which are replaced.
-    last = (~ends).to(torch.uint8).argsort(stable=True)[: len(labels) // 4]
-    last = torch.where(ends[last], last, last[0])
-    return _quadruples_ending_at(last, order), ends.sum()
+    order, is_end = _ordered_by_quadruple(labels)
+    # Sorting False before True gives the positions of all ends, and then others to be replaced.
+    end_positions = (~is_end).to(torch.uint8).argsort(stable=True)[: len(labels) // 4]
+    end_positions = torch.where(is_end[end_positions], end_positions, end_positions[0])
+    return _quadruples_ending_at(end_positions, order), is_end.sum()
 
 
 def _ordered_by_quadruple(labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -82,18 +82,23 @@ def _ordered_by_quadruple(labels: Tensor) -> tuple[Tensor, Tensor]:
         Indices into the batch, and whether a quadruple ends at each of them, both of shape (N,).
     """
     n = len(labels)
-    first, rank, count = _class_positions(labels)
-    # Samples without a partner get round n and come last.
-    rounds = torch.where(rank // 2 < count // 2, rank // 2, n)
+    # First sample of each sample's class, and rank among the samples of the class.
+    first, rank, class_size = _class_positions(labels)
+    # A round takes two samples of each class. Samples without a partner get round n, the last.
+    rounds = torch.where(rank // 2 < class_size // 2, rank // 2, n)
+    # By round, then by class (named by its first sample); the stable sort keeps pairs in order.
     order = (rounds * n + first).argsort(stable=True)
     rounds = rounds[order]
     # The samples of a round are now in pairs, so every fourth of them completes a quadruple.
     return order, (_rank_in_run(rounds) % 4 == 3) & (rounds < n)
 
 
-def _quadruples_ending_at(last: Tensor, order: Tensor) -> Tensor:
-    """Return the quadruples whose last samples are at positions ``last`` of ``order``."""
-    return order[(last - 3).clamp(min=0).unsqueeze(1) + torch.arange(4, device=order.device)]
+def _quadruples_ending_at(end_positions: Tensor, order: Tensor) -> Tensor:
+    """Return the quadruples whose last samples are at these positions of ``order``."""
+    # Only an arbitrary position, for lack of a quadruple, can be below 3.
+    return order[
+        (end_positions - 3).clamp(min=0).unsqueeze(1) + torch.arange(4, device=order.device)
+    ]
 
 
 def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
@@ -107,24 +112,27 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     the product of class means. One synchronisation with the device is needed, for the number of
     classes.
     """
-    first, rank, count = _class_positions(labels)
-    is_used = count > 1
-    is_class = (rank == 0) & is_used
-    starts, exists = _nonzero(is_class, at_least=2)
-    num_classes = len(starts)
-    # Samples that are left out form one more class, which is never paired.
-    class_of = torch.where(is_used & exists, (is_class.cumsum(0) - 1)[first], num_classes)
+    first, rank, class_size = _class_positions(labels)
+    is_used = class_size > 1
+    is_first_of_class = (rank == 0) & is_used
+    first_of_class, exists = _nonzero(is_first_of_class, at_least=2)
+    num_classes = len(first_of_class)
+    # Classes are numbered by their first samples. Samples that are left out form one more class,
+    # which is never paired.
+    class_of = torch.where(is_used & exists, (is_first_of_class.cumsum(0) - 1)[first], num_classes)
     # At least 2, so that means over no quadruple are finite.
     sizes = _group_sums(x.new_ones(len(x)), class_of, num_classes + 1).clamp(min=2)
     if k == 2:
         within, between, *_ = _MeanSquares.apply(x, sizes, class_of)
     else:
+        # A view, because torch.compile fails if one tensor is passed twice to a custom function.
         within, between = _mean_entries(pairwise_distances(x, x.view_as(x)).pow(k), class_of, sizes)
     a, b = _index_pairs(num_classes, labels.device)
+    # A row of ``between`` has num_classes + 1 entries, because of the class of left-out samples.
     return QuadrupleMeans(
         (within.index_select(0, a) + within.index_select(0, b)) * exists,
         between.flatten().gather(0, a * (num_classes + 1) + b) * exists,
-        starts[a],
+        first_of_class[a],
         exists,
         is_used.sum() * exists,
     )
@@ -163,6 +171,7 @@ def _rank_in_run(values: Tensor) -> Tensor:
     """Return the number of equal values directly before each value, shape (N,)."""
     position = torch.arange(len(values), device=values.device)
     is_start = torch.cat([values.new_ones(1, dtype=torch.bool), values[1:] != values[:-1]])
+    # The latest start so far is the start of the run.
     return position - position.where(is_start, 0).cummax(0).values
 
 
@@ -176,6 +185,7 @@ def _class_positions(labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     order = labels.argsort(stable=True)
     rank_in_order = _rank_in_run(labels[order])
     position = torch.arange(len(labels), device=labels.device)
+    # ``order`` lists the samples class by class; scatter returns from it to the batch's order.
     first = torch.empty_like(position).scatter(0, order, order[position - rank_in_order])
     rank = torch.empty_like(position).scatter(0, order, rank_in_order)
     return first, rank, _group_sums(torch.ones_like(position), first, len(labels))[first]
@@ -190,7 +200,7 @@ def _nonzero(mask: Tensor, at_least: int) -> tuple[Tensor, Tensor]:
     exists = mask.sum() >= at_least
     fallback = torch.arange(len(mask), device=mask.device) < at_least
     positions = torch.where(exists, mask, fallback).nonzero().squeeze(1)
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():  # it cannot know the size that nonzero returns
         torch._check(len(positions) >= at_least)
     return positions, exists
 
@@ -201,7 +211,7 @@ def _index_pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     later = n - 1 - index  # the number of b for each a
     total = n * (n - 1) // 2
     a = index.repeat_interleave(later, output_size=total)
-    # The first pair of each a has b = a + 1.
+    # The pairs of each a follow those of all smaller ones, and their b count up from a + 1.
     return a, torch.arange(total, device=device) - (later.cumsum(0) - later - index - 1)[a]
 
 
@@ -211,7 +221,10 @@ def _group_sums(values: Tensor, group_of: Tensor, num_groups: int) -> Tensor:
 
 
 def _mean_entries(powers: Tensor, class_of: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return means of an (N, N) matrix within classes, shape (C,), and between them, (C, C)."""
+    """Return means of an (N, N) matrix within classes, shape (C,), and between them, (C, C).
+
+    The diagonal of the matrix is zero and does not count.
+    """
     sums = _group_sums(_group_sums(powers, class_of, len(sizes)).t(), class_of, len(sizes))
     return sums.diagonal() / (sizes * (sizes - 1)), sums / (sizes.unsqueeze(1) * sizes)
 
@@ -225,8 +238,8 @@ def _plain_mean_squares(x: Tensor, sizes: Tensor, class_of: Tensor) -> tuple[Ten
 class _MeanSquares(Fused):
     """Mean squared distances within classes, shape (C,), and between them, shape (C, C).
 
-    Most of the time goes into reading and writing N x D tensors; autograd would read and write them
-    three times as often.
+    The equations are in :func:`all_quadruples`. Most of the time goes into reading and writing
+    N x D tensors; autograd would read and write them three times as often.
     """
 
     @staticmethod
@@ -250,6 +263,7 @@ class _MeanSquares(Fused):
         # The gradient of a sample x is scale x + offset, with one scale and offset for each class.
         symmetric = grad_between + grad_between.t()
         grad_spread = symmetric.sum(dim=1)
+        # Half the gradients of the means: the sum over b of symmetric_ab (m_a - m_b).
         grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(symmetric, centred, alpha=-1)
         scale = 2 * (grad_spread + grad_within * (2 * sizes / (sizes - 1))) / sizes
         offset = grad_means * (2 / sizes).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)

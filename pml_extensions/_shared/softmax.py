@@ -52,13 +52,14 @@ class Part(NamedTuple):
     @classmethod
     def of(cls, z: Tensor, labels: Tensor, start: int = 0) -> Part:
         """Return the sums of ``z``, the logits of classes from ``start`` on; overwrites ``z``."""
-        column, present = own_columns(z, labels, start)
+        column, is_present = own_columns(z, labels, start)
         own, total = z.gather(-1, column), z.sum(dim=-1)
-        z.scatter_(-1, column, own.masked_fill(present, -torch.inf))
+        # Leaves out the own class; where it is not present, the entry keeps its value.
+        z.scatter_(-1, column, own.masked_fill(is_present, -torch.inf))
         # Relative to the largest logit, so that the logarithm of the sum keeps its digits.
         top = z.amax(dim=-1, keepdim=True)
         terms = z.sub_(top.masked_fill(top == -torch.inf, 0.0)).clamp_(min=NEGLIGIBLE).exp_()
-        own = own.masked_fill(~present, 0.0).squeeze(-1)
+        own = own.masked_fill(~is_present, 0.0).squeeze(-1)
         return cls(own, top.squeeze(-1), terms.sum(dim=-1).log_(), total)
 
 
@@ -70,24 +71,25 @@ def logit_gradient(
     grads: Sequence[Tensor | None],
     start: int = 0,
 ) -> Tensor:
-    """Return the gradient of the logits ``z``.
+    """Return the gradient of ``z``, the logits of classes from ``start`` on.
 
-    ``grads`` are the gradients of own, of ``top + log_sum`` and of total in :class:`Part`; None
-    means zeros.
+    ``top`` and ``log_sum`` are those of :class:`Part` over all classes. ``grads`` are the gradients
+    of own, of ``top + log_sum`` and of total; None means zeros.
     """
     grad_own, grad_others, grad_total = grads
-    column, present = own_columns(z, labels, start)
+    column, is_present = own_columns(z, labels, start)
     # Without another class the log-sum-exp is minus infinity, and its gradient must be zero.
     terms = z - top.masked_fill(top == -torch.inf, 0.0).unsqueeze(-1)
     terms.clamp_(min=NEGLIGIBLE).exp_()
     # Not exp(z - (top + log_sum)): a large ``top`` would round log_sum off.
     weight = torch.exp(-log_sum) * (0.0 if grad_others is None else grad_others)
-    # Clamped terms become 0, because products of denormal numbers are slow.
+    # Clamped terms (0.1 % more, for rounding) become 0, because products of denormal numbers are
+    # slow.
     grad = torch.threshold_(terms, math.exp(NEGLIGIBLE) * 1.001, 0.0).mul_(weight.unsqueeze(-1))
     # The sum over other classes has no gradient in the column of the own class.
-    label_grad = grad.gather(-1, column).masked_fill(present, 0.0)
+    label_grad = grad.gather(-1, column).masked_fill(is_present, 0.0)
     if grad_own is not None:
-        label_grad += grad_own.unsqueeze(-1) * present
+        label_grad += grad_own.unsqueeze(-1) * is_present
     grad.scatter_(-1, column, label_grad)
     return grad if grad_total is None else grad.add_(grad_total.unsqueeze(-1))
 
@@ -98,8 +100,8 @@ def own_columns(z: Tensor, labels: Tensor, start: int) -> tuple[Tensor, Tensor]:
     Column 0 of ``z`` belongs to class ``start``. A missing class gets the first or last column.
     """
     column = (labels - start).expand(z.shape[:-1]).unsqueeze(-1)
-    present = (column >= 0) & (column < z.shape[-1])
-    return column.clamp(0, z.shape[-1] - 1), present
+    is_present = (column >= 0) & (column < z.shape[-1])
+    return column.clamp(0, z.shape[-1] - 1), is_present
 
 
 def select_label_rows(parameter: Tensor, labels: Tensor) -> Tensor:
@@ -112,12 +114,12 @@ def select_label_rows(parameter: Tensor, labels: Tensor) -> Tensor:
 
 def plain_sums(z: Tensor, labels: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Return own, ``top + log_sum`` and total of :meth:`Part.of`, from plain operations."""
-    column, present = own_columns(z, labels, start)
+    column, is_present = own_columns(z, labels, start)
     own = z.gather(-1, column)
     # Not minus infinity: with no other class the derivative would be NaN.
     lowest = torch.finfo(z.dtype).min
-    others = z.scatter(-1, column, own.masked_fill(present, lowest)).logsumexp(dim=-1)
-    return own.masked_fill(~present, 0.0).squeeze(-1), others, z.sum(dim=-1)
+    others = z.scatter(-1, column, own.masked_fill(is_present, lowest)).logsumexp(dim=-1)
+    return own.masked_fill(~is_present, 0.0).squeeze(-1), others, z.sum(dim=-1)
 
 
 class _MatrixSums(Fused):
@@ -138,6 +140,7 @@ class _MatrixSums(Fused):
     @second_derivatives_from(plain_sums)
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
         z, labels, _, _, _, top, log_sum = ctx.saved_tensors
+        # The first three outputs are the sums; top and log_sum get no gradient.
         return logit_gradient(z, labels, top, log_sum, grads[:3]), None
 
 
@@ -165,7 +168,9 @@ class Softmax:
         # Selected before the logits, so that backward adds the sparse gradient to the dense one.
         label_rows = tuple(select_label_rows(parameter, labels) for parameter in parameters)
         z = logits(x, *parameters)
-        if not z.requires_grad:  # then the gradient would be sparse, which Adam refuses
+        # Without a dense gradient to add to, the parameters would get a sparse one, which Adam
+        # refuses.
+        if not z.requires_grad:
             label_rows = tuple(parameter.index_select(0, labels) for parameter in parameters)
         own, others, total, *_ = _MatrixSums.apply(z, labels)
         return Sums(own, others, total, label_rows)

@@ -26,8 +26,10 @@ def shear(image: Image, x_degrees: float, y_degrees: float) -> Image:
     """
     height, width = image.shape[:2]
     y, x = np.meshgrid(_centred(height), _centred(width), indexing="ij")
+    # The point that moves to (x, y), by undoing the last shear first.
     source_x = x - math.tan(math.radians(x_degrees)) * y
     source_y = y - math.tan(math.radians(y_degrees)) * source_x
+    # grid_sample counts from -1 to 1 between the borders of the image.
     grid = np.stack((source_x * (2 / width), source_y * (2 / height)), axis=-1)
     channels = torch.from_numpy(image.transpose(2, 0, 1).astype(np.float64))
     sheared = F.grid_sample(channels[None], torch.from_numpy(grid)[None], align_corners=False)
@@ -49,16 +51,16 @@ def jigsaw_sources(
     left, they swap their cells and both lose a step.
     """
     sources = np.arange(rows * columns).reshape(rows, columns)
-    steps = generator.integers(0, max_steps, (rows, columns), endpoint=True)
+    steps_left = generator.integers(0, max_steps, (rows, columns), endpoint=True)
     directions = generator.integers(0, 4, (max_steps, rows, columns))
-    for step, row, column in np.ndindex(max_steps, rows, columns):
-        down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[directions[step, row, column]]
-        cell, neighbour = (row, column), (row + down, column + right)
+    for round_, row, column in np.ndindex(max_steps, rows, columns):
+        down, right = ((-1, 0), (1, 0), (0, -1), (0, 1))[directions[round_, row, column]]
+        position, neighbour = (row, column), (row + down, column + right)
         exists = 0 <= neighbour[0] < rows and 0 <= neighbour[1] < columns
-        if exists and steps[cell] > 0 and steps[neighbour] > 0:
-            sources[cell], sources[neighbour] = sources[neighbour], sources[cell]
-            steps[cell] -= 1
-            steps[neighbour] -= 1
+        if exists and steps_left[position] > 0 and steps_left[neighbour] > 0:
+            sources[position], sources[neighbour] = sources[neighbour], sources[position]
+            steps_left[position] -= 1
+            steps_left[neighbour] -= 1
     return sources
 
 
@@ -72,11 +74,13 @@ def rearrange(image: Image, sources: NDArray[np.int64]) -> Image:
     """
     height, width, channels = image.shape
     rows, columns = sources.shape
+    # Rounded up.
     cell_height, cell_width = -(-height // rows), -(-width // columns)
     top, left = (cell_height * rows - height) // 2, (cell_width * columns - width) // 2
     padded = np.zeros((cell_height * rows, cell_width * columns, channels), np.uint8)
     inner = (slice(top, top + height), slice(left, left + width))
     padded[inner] = image
+    # Shape (rows, columns, cell_height, cell_width, channels).
     cells = padded.reshape(rows, cell_height, columns, cell_width, channels).swapaxes(1, 2)
     moved = cells.reshape(-1, cell_height, cell_width, channels)[sources]
     return moved.swapaxes(1, 2).reshape(padded.shape)[inner]
@@ -93,7 +97,7 @@ def shift_hue_and_saturation(image: Image, hue: float, saturation: float) -> Ima
     red, green, blue = (image[..., c].astype(np.float32) for c in range(3))
     value = np.maximum(np.maximum(red, green), blue)
     chroma = value - np.minimum(np.minimum(red, green), blue)
-    divisor = np.maximum(chroma, 1)
+    divisor = np.maximum(chroma, 1)  # 1 for grey
     # The hue in sixths of the circle: red is at 0, green at 2 and blue at 4.
     sixths = np.where(
         value == red,
@@ -126,6 +130,7 @@ def disc_kernel(radius: int, sigma: float) -> torch.Tensor:
     taps = torch.exp(-torch.arange(-reach, reach + 1).double().square() / (2 * sigma**2))
     # Products of tiny taps are denormal in float32, which makes a convolution ten times as slow.
     taps[taps < 1e-12] = 0
+    # This padding enlarges the disc by ``reach`` on each side.
     smoothed = F.conv2d(disc[None, None], torch.outer(taps, taps)[None, None], padding=2 * reach)
     return (smoothed / smoothed.sum())[0, 0]
 

@@ -20,7 +20,8 @@ def dot_products(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or not onednn_is_faster():
         return torch.mm(x, y.t(), out=out)
-    # torch.compile calls this operator. Public functions that call oneDNN copy float32 tensors.
+    # The operator that torch.compile uses, without bias and without a function of the product.
+    # Public functions that call oneDNN copy float32 tensors.
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
     return product if out is None else out.copy_(product)
 

@@ -102,8 +102,9 @@ def rank_by_values(
     tied = torch.empty_like(queries.classes, dtype=torch.bool)
 
     def rank(rows: slice) -> None:
-        tile, width = queries.tile(rows), widths[rows.stop - 1]
-        columns, exists = own_columns(tile.classes, task, 0, width)
+        """Rank the references for a chunk of queries."""
+        tile, width = queries.tile(rows), widths[rows.stop - 1]  # the last width is the largest
+        columns, exists = own_columns(tile.classes, task, width=width)
         similarities = tile.similarities(references)
         own_similarities = similarities.gather(1, columns)
         if exclude_self:
@@ -124,19 +125,23 @@ def _ranks(
 ) -> tuple[Tensor, Tensor]:
     """Return the ranks of own references, best first, and for which queries they are inexact.
 
-    The ranks have shape (Q, K). They are inexact if an own reference and another one are equally
-    similar, within the ranks of interest.
+    ``similarities``, shape (Q, M), include those to own references, which ``own_similarities``,
+    shape (Q, K), repeats, padded with minus infinity. The ranks have shape (Q, K). They are inexact
+    if an own reference and another one are equally similar, within the ranks of interest.
     """
     num_references, width = similarities.shape[1], own_similarities.shape[1]
     thresholds = own_similarities.sort(dim=1, descending=True).values
+    # All ranks up to this one are of interest: R is at most ``width``.
     depth = max(width, task.limit or 0)
     # One more than the ranks of interest, to detect a tie with the last one.
     count = min(depth + 1, num_references)
+    # How many references are more similar than each own one, and how many at least as similar.
     above, at_least = _numbers_above(_largest(similarities, count), thresholds)
     # The best own reference may be farther than the ``count`` nearest references.
     if task.first_limit > depth:
         best = thresholds[:, :1]
         above[:, 0], at_least[:, 0] = ((similarities > best).sum(1), (similarities >= best).sum(1))
+    # The same among own references.
     own_above, own_at_least = _numbers_above(thresholds, thresholds)
     k = torch.arange(1, width + 1, device=num_own.device)
     # A tie: of the references at a threshold, some are not own ones.
@@ -160,11 +165,12 @@ def _largest(values: Tensor, count: int) -> Tensor:
     ``topk`` would read it several times.
     """
     num_columns = values.shape[1]
-    size = math.isqrt(num_columns // count)
-    if size > 1:
-        rest = num_columns // size * size
-        groups = values[:, :rest].unflatten(1, (-1, size))
+    # Groups of this size have about as many maxima to search as candidates.
+    group_size = math.isqrt(num_columns // count)
+    if group_size > 1:
+        num_grouped = num_columns // group_size * group_size
+        groups = values[:, :num_grouped].unflatten(1, (-1, group_size))
         chosen = groups.amax(dim=2).topk(count, dim=1).indices
-        candidates = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, size)).flatten(1)
-        values = torch.cat([candidates, values[:, rest:]], dim=1)
+        candidates = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, group_size)).flatten(1)
+        values = torch.cat([candidates, values[:, num_grouped:]], dim=1)
     return values.topk(count, dim=1).values

@@ -108,37 +108,47 @@ class Retrieval:
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
-        counted = torch.zeros_like(class_sizes, dtype=torch.bool)
+        is_counted = torch.zeros_like(class_sizes, dtype=torch.bool)
         if not sort_all:
-            counted = self._use_counting(class_sizes, query_counts, num_references, limit)
-        # Counted classes come first, and both kinds are in order of size.
-        by_size = (class_sizes + torch.where(counted, 0, num_references)).argsort(stable=True)
-        # Class size of each query, in the order in which queries are ranked.
+            is_counted = self._use_counting(class_sizes, query_counts, num_references, limit)
+        # Counted classes come first, because num_references is added to the size of all others.
+        # Both kinds are in order of size.
+        by_size = (class_sizes + torch.where(is_counted, 0, num_references)).argsort(stable=True)
+        # Number of references in the class of each query, in the order in which queries are ranked.
         widths = class_sizes[by_size].repeat_interleave(query_counts[by_size]).tolist()
-        start = torch.empty_like(class_sizes)
-        start[by_size] = class_sizes[by_size].cumsum(0) - class_sizes[by_size]
-        num_own, sizes, start = to_device(label_device, num_own, class_sizes, start)
+        # Row of the first reference of each class, if the classes follow each other in this order.
+        class_start = torch.empty_like(class_sizes)
+        class_start[by_size] = class_sizes[by_size].cumsum(0) - class_sizes[by_size]
+        num_own, class_sizes, class_start = to_device(
+            label_device, num_own, class_sizes, class_start
+        )
         # Rows of the references, class by class, and of the queries in the same order of classes.
-        query_rows = ref_rows = start[ref_class].argsort(stable=True)
+        query_rows = ref_rows = class_start[ref_class].argsort(stable=True)
         if self.references is not None:
             # Queries without a reference of their class come last and are left out.
-            padded_start = F.pad(start, (0, 1), value=num_references)
+            padded_start = F.pad(class_start, (0, 1), value=num_references)
             query_rows = padded_start[query_class].argsort(stable=True)[: len(widths)]
-        query_class, ref_class, query_rows, ref_rows, num_own, sizes, start = to_device(
-            self.queries.device, query_class, ref_class, query_rows, ref_rows, num_own, sizes, start
+        query_class, ref_class, query_rows, ref_rows, num_own, class_sizes, class_start = to_device(
+            self.queries.device,
+            query_class,
+            ref_class,
+            query_rows,
+            ref_rows,
+            num_own,
+            class_sizes,
+            class_start,
         )
-        task = Task(num_own, sizes, start, limit, first_limit)
+        task = Task(num_own, class_sizes, class_start, limit, first_limit)
         if not sort_all:
             gallery = self._side(self._gallery, ref_class, ref_rows)
-            num_counted = int(query_counts[counted].sum())
+            num_counted = int(query_counts[is_counted].sum())
             query_side = gallery.tile(slice(num_counted))
             if self.references is not None:
                 query_side = self._side(self.queries, query_class, query_rows[:num_counted])
             tied = self._count(query_side, gallery, task, widths[:num_counted], scores)
             # Tied queries are ranked again by sorting, with the largest width of counted queries.
-            widths = (
-                widths[max(num_counted - 1, 0) : num_counted] * len(tied) + widths[num_counted:]
-            )
+            largest = max(widths[:num_counted], default=0)
+            widths = [largest] * len(tied) + widths[num_counted:]
             query_rows = torch.cat([tied, query_rows[num_counted:]])
             del gallery, query_side
         if len(query_rows) > 0:
@@ -159,20 +169,24 @@ class Retrieval:
         """
         (ref_labels,) = to_device(label_device, ref_labels)
         classes, ref_class, class_sizes = ref_labels.unique(return_inverse=True, return_counts=True)
-        query_class, query_counts = ref_class, class_sizes
+        query_class, query_counts = ref_class, class_sizes  # if the references are the queries
         if self.references is not None:
             (labels,) = to_device(label_device, labels)
+            # Clamped, because the index of a label above all classes is their number.
             index = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
             query_class = torch.where(classes[index] == labels, index, len(classes))
             query_counts = class_sizes.new_zeros(len(classes) + 1)
             query_counts.scatter_add_(0, query_class, torch.ones_like(query_class))
-            query_counts = query_counts[:-1]
+            query_counts = query_counts[:-1]  # without the queries that have no reference
         # The host waits for a GPU here and not later: all shapes follow from the class sizes.
         class_sizes, query_counts = torch.stack((class_sizes, query_counts)).cpu()
         return query_class, ref_class, class_sizes, query_counts
 
     def _max_sorted_references(self, num_references: int, limit: int | None) -> int:
-        """Return the largest number of references for which all classes are sorted."""
+        """Return the largest number of references for which all classes are sorted.
+
+        ``limit`` is that of :class:`Task`: on a CPU, sorting is slow if many ranks must be exact.
+        """
         if self.on_gpu or (limit is not None and limit * _DEEP_SHARE > num_references):
             return _MAX_SORTED_REFERENCES
         return (
@@ -186,31 +200,38 @@ class Retrieval:
 
         The others are ranked by sorting, which is faster for them, or needs less memory.
         """
-        if self.on_gpu:
+        if self.on_gpu:  # which sorts all classes if ranks beyond R must be exact
             return class_sizes <= (_LARGEST_COUNTED_CLASS_ON_GPU if limit is None else 0)
+        # Counting keeps all pairs of a query and a reference of its class in memory.
         order = class_sizes.argsort(stable=True)
-        counted = torch.empty_like(class_sizes, dtype=torch.bool)
-        counted[order] = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
+        is_counted = torch.empty_like(class_sizes, dtype=torch.bool)
+        is_counted[order] = (class_sizes * query_counts)[order].cumsum(0) <= _MAX_KEPT_PAIRS
         max_size = _LARGEST_COUNTED_CLASS
-        if self.references is None:
+        if self.references is None:  # classes must fit into a tile
             max_size = min(max_size, self.chunk_size or _CHUNK_SIZE)
-        return counted & (class_sizes <= max_size) & (class_sizes * _SORTED_SHARE <= num_references)
+        return (
+            is_counted & (class_sizes <= max_size) & (class_sizes * _SORTED_SHARE <= num_references)
+        )
 
     def _count(
         self, queries: Side, references: Side, task: Task, widths: Sequence[int], scores: Scores
     ) -> Tensor:
-        """Rank by counting more similar references; return the queries with inexact ranks."""
+        """Rank by counting more similar references; return the queries with inexact ranks.
+
+        ``widths`` has the number of references in the class of each query.
+        """
         size = self.chunk_size or _CHUNK_SIZE
         if self.on_gpu:
-            rows = chunk_rows(references, NUMBERS_BY_VALUES, self.chunk_size)
+            num_rows = chunk_rows(references, NUMBERS_BY_VALUES, self.chunk_size)
             return rank_by_values(
-                queries, references, task, widths, rows, scores, self.includes_query
+                queries, references, task, widths, num_rows, scores, self.includes_query
             )
         if self.references is None:
+            # The queries are the first of the vectors.
             rank_among_themselves(references, task, len(widths), size, scores)
         else:
             rank_in_gallery(queries, references, task, size, scores, self.includes_query)
-        return queries.positions[:0]
+        return queries.positions[:0]  # none
 
     def _sort(
         self,
@@ -221,8 +242,12 @@ class Retrieval:
         widths: Sequence[int],
         scores: Scores,
     ) -> None:
-        """Rank the references for the queries at ``query_rows`` by :func:`rank_by_sorting`."""
+        """Rank the references for the queries at ``query_rows`` by :func:`rank_by_sorting`.
+
+        That function explains ``widths``, ``rounded``, ``halved`` and ``exclude``.
+        """
         num_references = len(ref_class)
+        # On a CPU, for raw vectors of which few ranks matter.
         rounded = (
             not (self.on_gpu or self.normalize)
             and max(int(task.num_own.max()), task.limit or 0) * _ROUNDED_SHARE <= num_references
@@ -233,6 +258,7 @@ class Retrieval:
         )
         size = self.chunk_size or _CHUNK_SIZE
         if halved:
+            # All queries, in the order of the references.
             size, query_side, query_rows = min(size, _HALVED_ROWS), references, references.positions
         elif self.references is None:
             query_side = references.tile(query_rows)
@@ -253,6 +279,7 @@ class Retrieval:
         return (
             not self.on_gpu
             and dimensions >= _MIN_HALVED_SIZE
+            # At most a quarter of all similarities is kept.
             and num_references**2 <= 4 * _MAX_HALVED_ENTRIES
             and int(task.class_sizes.max()) * _HALVED_SHARE <= num_references
         )
@@ -264,11 +291,12 @@ class Retrieval:
 
         If ``rounded``, the vectors stay raw, because :func:`rank_by_sorting` rounds them.
         """
+        # Without offset, and with the positions of all vectors.
         side = Side(vectors, None, classes, torch.arange(len(vectors), device=vectors.device))
         if rows is not None:
             side = side.tile(rows)
         if rounded:
-            # NumPy lacks bfloat16, and float32 lacks large integers.
+            # Other dtypes become float64: NumPy has no bfloat16, and float32 no large integers.
             is_float32 = vectors.dtype == torch.float32
             return side if is_float32 else replace(side, vectors=side.vectors.double())
         vectors = side.vectors

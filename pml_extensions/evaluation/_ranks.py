@@ -29,6 +29,7 @@ class Ranks:
     def __init__(
         self, similarities: Tensor, positions: Tensor, num_own: Tensor, limits: Tensor
     ) -> None:
+        # In order of position, so that the stable sort by similarity breaks ties by position.
         positions, by_position = positions.int().sort(dim=1, stable=True)
         similarities = similarities.gather(1, by_position)
         del by_position
@@ -39,9 +40,11 @@ class Ranks:
         k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=num_own.device)
         # The ranks if no reference of another class precedes.
         self._uncounted_ranks = k.expand_as(similarities)
-        # Ranks of padding never need to be counted.
+        # If more references of other classes precede, the k-th rank exceeds its limit. Padding is
+        # never counted.
         self._max_preceding = torch.where(k <= num_own.unsqueeze(1), limits.int() - k, -1)
         self._num_preceding = torch.zeros_like(self.positions)
+        # Of each query: number of open ranks, and similarity of the own reference at the last one.
         self._num_open = torch.zeros(len(num_own), dtype=torch.int32, device=num_own.device)
         self._lowest_open = self.thresholds.new_zeros(len(num_own))
         self._update(torch.arange(len(num_own), device=num_own.device))
@@ -73,10 +76,14 @@ class Ranks:
         self._update(rows)
 
     def _count(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
-        """Count preceding references for one rank at a time, in the rows where it is open."""
+        """Count preceding references for one rank at a time, in the rows where it is open.
+
+        ``rows`` are the queries of the rows of ``similarities``.
+        """
         num_open = self._num_open[rows]
         for k in range(int(num_open.max())):
             if k > 0:
+                # Only the rows whose next rank is open, too.
                 deeper = (num_open > k).nonzero().squeeze(1)
                 similarities = similarities.index_select(0, deeper)
                 rows, num_open = rows[deeper], num_open[deeper]
@@ -87,6 +94,7 @@ class Ranks:
             at_least = torch.ge(similarities, threshold, out=mask).sum(dim=1)
             preceding = above.int()
             tied = (at_least != above).nonzero().squeeze(1)
+            # Of equally similar references, those at smaller positions precede.
             if len(tied):
                 equal = similarities[tied] == threshold[tied]
                 earlier = positions < self.positions[rows[tied], k].unsqueeze(1)
@@ -94,7 +102,10 @@ class Ranks:
             self._num_preceding[rows, k] += preceding
 
     def _update(self, rows: Tensor) -> None:
-        """Update the number of open ranks in ``rows``, and the similarity of the last open one."""
+        """Update the number of open ranks in ``rows``, and the similarity of the last open one.
+
+        A rank is open until enough references precede it to exceed its limit.
+        """
         is_open = self._num_preceding[rows] <= self._max_preceding[rows]
         # The ranks up to the last open one count as open.
         num_open = (self._uncounted_ranks[rows] * is_open).amax(dim=1)

@@ -28,7 +28,7 @@ class Scores:
     ) -> None:
         self.names = names
         self.recall_at = recall_at
-        self.nearest = nearest
+        self.nearest = torch.inf if nearest is None else nearest
         shape = (len(names), num_queries)
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
@@ -37,7 +37,8 @@ class Scores:
 
         The first is None if it is R, the number of own references of the query.
         """
-        last = min(self.nearest or num_references, num_references)
+        # MAP needs the ranks of all own references, and MRR that of the best, however far they are.
+        last = int(min(self.nearest, num_references))
         limit = last if "mean_average_precision" in self.names else None
         first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
         return limit, first_limit
@@ -54,17 +55,18 @@ class Scores:
         k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=torch.float64)
         precision = k / ranks
         # The k-th rank is at least k, so the ranks of padding are above R.
-        in_first_r = ranks <= r.clamp(max=self.nearest or torch.inf).unsqueeze(1)
+        in_first_r = ranks <= r.clamp(max=self.nearest).unsqueeze(1)
 
         def is_counted() -> Tensor:
-            return (k <= num_own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
+            return (k <= num_own.unsqueeze(1)) & (ranks <= self.nearest)
 
         def is_within(n: int) -> Tensor:
             return (first <= n).double()
 
+        # Functions, so that only the chosen metrics are computed.
         metrics: dict[str, Callable[[], Tensor]] = {
             "precision_at_1": partial(is_within, 1),
-            "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
+            "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest),
             "mean_average_precision_at_r": lambda: (precision * in_first_r).sum(dim=1) / r,
             "mean_average_precision": lambda: (precision * is_counted()).sum(dim=1) / r,
             "mean_reciprocal_rank": lambda: (precision * is_counted())[:, 0],
@@ -73,7 +75,9 @@ class Scores:
         values = torch.stack([metrics[name]() for name in self.names])
         self.values[:, queries] = values.masked_fill_(num_own == 0, torch.nan)
 
-    def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
+    def arrays_and_norms(
+        self, *vectors: Tensor
+    ) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
         """Return the metrics of all queries, and on a GPU the norms of ``vectors``.
 
         The norms, which show NaN and infinity, are copied together with the metrics, with a single

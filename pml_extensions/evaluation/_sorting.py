@@ -57,13 +57,15 @@ def rank_by_sorting(
     """
     num_queries, num_references = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
-    # The sides that are multiplied: raw, normalised or rounded vectors.
+    # The sides that are multiplied: raw, normalised or rounded vectors. ``scale`` and ``slack`` are
+    # explained in _round_vectors.
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
         left, right, scale, slack = _round_vectors(queries, references)
     buffer = left.vectors.new_empty(min(size, num_queries), num_references) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
+        """Rank the references for a chunk of queries."""
         tile = queries.tile(rows)
         if similarities is None:
             out = None if buffer is None else buffer[: len(tile.classes)]
@@ -89,6 +91,7 @@ def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
     """
     size, num_rows = buffer.shape
     offset = buffer.new_zeros(num_rows) if side.offset is None else side.offset
+    # First row of a later chunk -> its products with each earlier chunk, in order.
     kept_blocks = defaultdict[int, list[NDArray[np.floating]]](list)
     for start in range(0, num_rows, size):
         rows = slice(start, min(start + size, num_rows))
@@ -100,6 +103,7 @@ def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
         products = dot_products(side.vectors[rows], side.vectors[start:])
         torch.add(products, offset[start:], out=similarities[:, start:])
         for later in range(start + size, num_rows, size):
+            # The columns of the later chunk, transposed: its rows and the columns of this one.
             kept_blocks[later].append(products[:, later - start :][:, :size].numpy().T.copy())
         yield rows
 
@@ -115,10 +119,10 @@ def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, 
     """
     sides = (references,) if queries is references else (queries, references)
     num_references, dimensions = references.vectors.shape
-    largest = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
+    largest_entry = max(abs(float(end)) for side in sides for end in side.vectors.aminmax())
     # A power of two, so that scaling is exact; centring at most doubles the longest vector.
-    scale = 2.0 ** -math.frexp(largest * math.sqrt(dimensions))[1] / 2
-    # Distances do not depend on the centre, so the mean of some vectors suffices.
+    scale = 2.0 ** -math.frexp(largest_entry * math.sqrt(dimensions))[1] / 2
+    # Distances do not depend on the centre, so the mean of at most _CENTRE_ROWS vectors suffices.
     centre = references.vectors[:: -(-num_references // _CENTRE_ROWS)].double().mean(dim=0)
     rounded, largest_square = [], 0.0
     for side in sides:
@@ -127,9 +131,11 @@ def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, 
             centred = (part - centre).mul_(scale)
             parts.append((centred.float(), centred.square_().sum(dim=1) / -2))
         vectors, offset = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        # An offset is -|x|^2 / 2.
         largest_square = max(largest_square, -2 * float(offset.min()))
         rounded.append(Side(vectors, offset.float(), side.classes, side.positions))
     slack = 2 * (dimensions + 16) * 2.0**-24 * largest_square
+    # If the queries are the references, there is one entry for both.
     return rounded[0], rounded[-1], scale, slack
 
 
@@ -160,6 +166,7 @@ class _ExactDistances:
         Both have the same order, and only the order is used.
         """
         x, y = self.queries.numpy(), self.references.numpy()
+        # For many pairs, the distances of all pairs are computed faster.
         if len(rows) * _DOUBTFUL_SHARE > len(x) * len(y):
             distances: NDArray[np.float64] = -self.similarities(slice(None)).numpy()[rows, columns]
             return distances
@@ -189,24 +196,27 @@ def _rank(
         similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
     num_own = task.num_own[tile.classes]
     num_candidates = len(classes) - int(exclude is not None)
-    # At least 1, even if all queries of a tile are without own references.
+    # At least 1, even if no query of the tile has an own reference.
     width = max(1, min(width, num_candidates))
+    # The highest rank that must be exact: R is at most ``width``.
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
+    # Number of nearest references that are looked at; on a CPU, a farther best own one is found
+    # separately below.
     count = min(num_candidates, depth if on_cpu else max(depth, task.first_limit))
     # References of other classes get a rank above every limit.
     no_match = len(classes) + 1
     # Sorting puts the ranks of matches first.
     if on_cpu:
+        # Up to the highest rank that must be exact, the order of references matters.
         counts = num_own.clamp(max(task.limit or 0, task.first_limit), count).numpy()
         is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, counts, exact)
-        rank = np.arange(1, count + 1, dtype=np.int32)
-        ranks = torch.from_numpy(np.sort(np.where(is_own, rank, np.int32(no_match))))
+        all_ranks = np.arange(1, count + 1, dtype=np.int32)
+        ranks = torch.from_numpy(np.sort(np.where(is_own, all_ranks, np.int32(no_match))))
     else:
         matches = nearest_by_sorting(similarities, classes, tile.classes, count)
-        all_ranks = torch.arange(1, count + 1, device=num_own.device)
-        ranks = torch.where(matches, all_ranks, no_match).sort(dim=1).values
-    # The best own reference may be farther than the ``count`` nearest references.
+        ranks_of_columns = torch.arange(1, count + 1, device=num_own.device)
+        ranks = torch.where(matches, ranks_of_columns, no_match).sort(dim=1).values
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == no_match) & (num_own > 0)).nonzero().squeeze(1)
         similarities = similarities[missed]
@@ -258,7 +268,9 @@ def nearest_by_numpy(
     """Return the result of ``nearest_by_sorting``; on a CPU several times as fast as ``topk``.
 
     Columns are split into groups. The ``count``-th largest maximum of a group is a lower bound of
-    the ``count``-th largest value, so only values from this bound on are sorted.
+    the ``count``-th largest value, so only values from this bound on, the candidates, are sorted.
+    Where similarities are not exact, the candidates that are too close to be told apart, and whose
+    order matters, are sorted again by exact distances.
 
     Args:
         similarities: Shape (Q, M).
@@ -272,19 +284,25 @@ def nearest_by_numpy(
     slack = similarities.dtype.type(0 if exact is None else exact.slack)
     num_rows, num_columns = similarities.shape
     count = int(np.max(counts))
-    size = max(1, min(_LARGEST_GROUP, num_columns // (4 * count)))
-    groups = num_columns // size
-    maxima = similarities[:, : size * groups].reshape(num_rows, size, groups).max(axis=1)
-    bound = np.partition(maxima, groups - count, axis=1)[:, [groups - count]] - slack
+    group_size = max(1, min(_LARGEST_GROUP, num_columns // (4 * count)))
+    num_groups = num_columns // group_size
+    maxima = (
+        similarities[:, : group_size * num_groups]
+        .reshape(num_rows, group_size, num_groups)
+        .max(axis=1)
+    )
+    bound = np.partition(maxima, num_groups - count, axis=1)[:, [num_groups - count]] - slack
+    # Positions of all candidates in the flattened matrix.
     flat = np.flatnonzero(similarities >= bound)
-    # Columns of each row's candidates; rows with fewer than others are padded at infinite distance.
+    # The candidates become the columns of matrices; shorter rows are padded at infinite distance.
     starts = np.arange(num_rows + 1) * num_columns
+    # ``first`` is the index in ``flat`` of each row's first candidate.
     first = np.searchsorted(flat, starts)[:, None]
     index = first[:-1] + np.arange(np.diff(first, axis=0).max())
     candidates = flat.take(index, mode="clip")
     distances = -similarities.reshape(-1).take(candidates)
     distances[index >= first[1:]] = np.inf
-    candidates -= starts[:-1, None]
+    candidates -= starts[:-1, None]  # from positions in the flattened matrix to its columns
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
     # From columns to positions in the flattened arrays.
@@ -317,6 +335,7 @@ def _mixed_runs(close: NDArray[np.bool_], differ: NDArray[np.bool_]) -> list[NDA
     run = np.ones((len(rows), close.shape[1] + 1), np.int64)
     run[:, 1:] = ~close[rows]  # 1 where a run begins, so that the sums number the runs
     run = run.cumsum().reshape(run.shape)
+    # Of each run, whether it has references of both kinds.
     is_mixed = np.zeros(run.size + 1, bool)
     is_mixed[run[:, 1:][differ[rows]]] = True
     row, rank = is_mixed[run].nonzero()

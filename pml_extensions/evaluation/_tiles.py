@@ -48,14 +48,14 @@ class Task:
     Attributes:
         num_own: Number R of own references of a query of each class, shape (C,).
         class_sizes: Number of references of each class, shape (C,).
-        start: Row of the first reference of each class, shape (C,).
+        class_start: Row of the first reference of each class, shape (C,).
         limit: Highest rank that must be exact; None means R of the query.
         first_limit: The same for the best own reference, if it is higher than ``limit``.
     """
 
     num_own: Tensor
     class_sizes: Tensor
-    start: Tensor
+    class_start: Tensor
     limit: int | None
     first_limit: int
 
@@ -82,14 +82,16 @@ def split_by_class(class_sizes: Tensor, size: int) -> list[slice]:
     total = int(ends[-1]) if len(ends) else 0
     tiles, start = [], 0
     while start < total:
-        # Indices of the first class, of the first that ends too late, and of the first too large.
-        first = int(torch.searchsorted(ends, start, right=True))
-        fitting = int(torch.searchsorted(ends, start + size, right=True))
-        similar = int(
-            torch.searchsorted(class_sizes, max(32, 4 * int(class_sizes[first])), right=True)
+        # From the first class on, those before ``end_fitting`` fit into a tile, and those before
+        # ``end_similar`` are not much larger than the first one.
+        first_class = int(torch.searchsorted(ends, start, right=True))
+        end_fitting = int(torch.searchsorted(ends, start + size, right=True))
+        end_similar = int(
+            torch.searchsorted(class_sizes, max(32, 4 * int(class_sizes[first_class])), right=True)
         )
-        last = min(fitting, max(similar, first + 1)) - 1
-        stop = int(ends[last]) if last >= first else min(start + size, int(ends[first]))
+        end_class = min(end_fitting, end_similar)
+        # A first class that does not fit is split.
+        stop = int(ends[end_class - 1]) if end_class > first_class else start + size
         tiles.append(slice(start, stop))
         start = stop
     return tiles
@@ -102,7 +104,7 @@ def rank_among_themselves(
 
     Each similarity is computed once and used for both of its vectors.
     """
-    in_order = task.start.argsort()
+    in_order = task.class_start.argsort()  # the classes in the order of the rows
     tiles = split_by_class(task.class_sizes[in_order], size)
     ranks_of_tiles: list[Ranks | None] = [
         _ranks_in_tile(side.tile(rows), rows, task) if rows.start < num_queries else None
@@ -129,30 +131,33 @@ def _ranks_in_tile(tile: Side, rows: slice, task: Task) -> Ranks:
     """Return the ranks of a tile's queries among the vectors of the same tile."""
     similarities = tile.similarities(tile)
     similarities.fill_diagonal_(-torch.inf)
-    columns, inside = own_columns(tile.classes, task, rows.start)
+    columns, inside = own_columns(tile.classes, task, start=rows.start)
     itself = torch.arange(len(columns), device=columns.device).unsqueeze(1)
     exists = inside & (columns != itself)
     own_similarities = similarities.gather(1, columns).masked_fill(~exists, -torch.inf)
     positions = tile.positions[columns]
     num_own = task.num_own[tile.classes]
     ranks = Ranks(own_similarities, positions, num_own, task.limits(num_own, columns.shape[1]))
-    # Own references are not counted; missing ones are replaced by the query itself.
+    # Only references of other classes are counted. A column that does not exist is replaced by
+    # that of the query itself.
     similarities.scatter_(1, torch.where(exists, columns, itself), -torch.inf)
     ranks.count(similarities, tile.positions)
     return ranks
 
 
 def own_columns(
-    classes: Tensor, task: Task, start: int, width: int | None = None
+    classes: Tensor, task: Task, start: int = 0, width: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return the columns of each query's class, minus ``start``, and which of them exist.
+    """Return the columns of the references of each query's class, and which of them exist.
 
-    ``width`` is the size of the largest of these classes; None computes it.
+    Both have shape (Q, width). Columns are counted from column ``start`` of all references on; one
+    that does not exist repeats the first. ``width`` is the size of the largest of these classes;
+    None computes it.
     """
     class_sizes = task.class_sizes[classes].unsqueeze(1)
     width = int(class_sizes.max()) if width is None else width
     step = torch.arange(width, device=classes.device)
-    first = (task.start[classes] - start).unsqueeze(1)
+    first = (task.class_start[classes] - start).unsqueeze(1)
     return first + torch.where(step < class_sizes, step, 0), step < class_sizes
 
 
@@ -168,16 +173,19 @@ def rank_in_gallery(
     ]
     for start in range(0, len(queries.classes), size):
         tile = queries.tile(slice(start, start + size))
-        first = int(task.start[tile.classes[0]])
-        last = int(task.start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
-        own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < last]
+        # Rows of the references of the tile's classes.
+        first = int(task.class_start[tile.classes[0]])
+        end = int(task.class_start[tile.classes[-1]] + task.class_sizes[tile.classes[-1]])
+        own_tiles = [rows for rows in tiles if rows.stop > first and rows.start < end]
         ranks = _initial_ranks(tile, gallery, own_tiles, task, exclude_self)
+        # First the tiles with own references, and then all others.
         for rows in (*own_tiles, *(rows for rows in tiles if rows not in own_tiles)):
             if ranks.finished:
                 break
             part = gallery.tile(rows)
             similarities = tile.similarities(part)
             if rows in own_tiles:
+                # Own references are in ``ranks`` from the beginning.
                 same = tile.classes.unsqueeze(1) == part.classes
                 ranks.count(similarities.masked_fill_(same, -torch.inf), part.positions)
             else:
@@ -189,7 +197,7 @@ def _initial_ranks(
     tile: Side, gallery: Side, own_tiles: list[slice], task: Task, exclude_self: bool
 ) -> Ranks:
     """Return the ranks of a tile's queries before any reference of another class is counted."""
-    columns, exists = own_columns(tile.classes, task, 0)
+    columns, exists = own_columns(tile.classes, task)
     positions = gallery.positions[columns]
     if exclude_self:
         exists &= positions != tile.positions.unsqueeze(1)

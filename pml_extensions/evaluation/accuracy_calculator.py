@@ -98,6 +98,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         if reference is None:
             reference, reference_labels, ref_includes_query = query, query_labels, True
         x, labels = self._tensor(query, "query"), self._tensor(query_labels, "query_labels")
+        # Equal arguments give one tensor, which is later recognised by identity.
         refs = x if reference is query else self._tensor(reference, "reference")
         ref_labels = labels
         if reference_labels is not query_labels:
@@ -109,7 +110,7 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         left_to_pml = [name for name in chosen if name not in counted]
         if self._compares_by_equality and labels.ndim == ref_labels.ndim == 1:
             classes, ref_classes = _class_numbers(labels, ref_labels)
-            # PML's own code then gets class numbers instead of the labels.
+            # PML's own code gets class numbers where it could not tell the labels apart.
             if any(_float32_confuses(y) for y in (labels, ref_labels)):
                 labels, ref_labels = classes, ref_classes
         elif counted:
@@ -203,11 +204,16 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         ref_labels: Tensor,
         includes_query: bool,
     ) -> dict[str, Any]:
-        """Return metrics that follow from the ranks of each query's own references."""
+        """Return metrics that follow from the ranks of each query's own references.
+
+        Labels are class numbers from :func:`_class_numbers`. Only the ``nearest`` references of a
+        query count.
+        """
         num_classes = 1 + int(torch.maximum(labels.max(), ref_labels.max()))
         class_sizes = ref_labels.bincount(minlength=num_classes)
         query_classes = labels.unique()
         nearest = self.determine_k(class_sizes[query_classes], len(refs), includes_query)
+        # Queries without a reference of their class do not count.
         is_query = (class_sizes[labels] > int(includes_query)).cpu().numpy()
         if not is_query.any():
             c_f.LOGGER.warning("None of the query labels are in the reference set.")
@@ -244,6 +250,7 @@ def _class_numbers(labels: Tensor, ref_labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _comparable(labels: Tensor) -> Tensor:
+    """Return labels as float32, in which PML compares them, or integers as int64."""
     return labels.float() if labels.is_floating_point() else labels.long()
 
 

@@ -60,13 +60,14 @@ def hamming_retrieval(
     ks, chunk_size = _checked_ks(ks), checks.positive_integer("chunk_size", chunk_size)
     index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
-    order = _scored_queries(task.num_relevant)
+    queries = _scored_queries(task.num_relevant)
     # Sorted by R, because the largest R of a chunk determines the depth of its search.
-    order = order[task.num_relevant[order].argsort(stable=True)]
+    queries = queries[task.num_relevant[queries].argsort(stable=True)]
+    # The last metrics of METRICS need all ranks.
     scores = Scores(
-        (*METRICS[:3], *(f"recall_at_{k}" for k in ks)), ks, len(task.codes), order.device
+        (*METRICS[:3], *(f"recall_at_{k}" for k in ks)), ks, len(task.codes), queries.device
     )
-    for rows in order.split(chunk_size):
+    for rows in queries.split(chunk_size):
         num_relevant = task.num_relevant[rows]
         depth = min(max(int(num_relevant[-1]), *ks), task.num_candidates)
         matches = _matches(index, task, rows, depth)
@@ -74,7 +75,7 @@ def hamming_retrieval(
         # Sorting puts the ranks of matches first; all others get a rank above every limit.
         ranks = rank.where(matches, torch.iinfo(rank.dtype).max).sort(dim=1).values
         scores.add(rows, ranks, num_relevant)
-    means = scores.values[:, order].mean(dim=1)
+    means = scores.values[:, queries].mean(dim=1)
     return dict(zip(scores.names, means.tolist(), strict=True))
 
 
@@ -103,9 +104,9 @@ def expected_hamming_recall(
     task = _Task.of(embeddings, labels, reference, reference_labels)
     ks, chunk_size = _checked_ks(ks), checks.positive_integer("chunk_size", chunk_size)
     signs = _signs(task.references)
-    order = _scored_queries(task.num_relevant)
+    queries = _scored_queries(task.num_relevant)
     totals = torch.zeros(len(ks), dtype=torch.float64)
-    for rows in order.split(chunk_size):
+    for rows in queries.split(chunk_size):
         # The larger the product of signs, the smaller the Hamming distance.
         with without_autocast(signs):
             products = dot_products(_signs(task.codes[rows]), signs)
@@ -114,9 +115,10 @@ def expected_hamming_recall(
         same = task.reference_labels == task.labels[rows].unsqueeze(1)
         nearest = products.masked_fill(~same, -torch.inf).amax(dim=1, keepdim=True)
         tied = products == nearest
+        # References nearer than the nearest hit, equally near ones, and hits among these.
         counts = (products > nearest).sum(1), tied.sum(1), (tied & same).sum(1)
         totals += torch.stack([_hit_probability(k, *counts).sum() for k in ks]).cpu()
-    return {f"recall_at_{k}": float(t) for k, t in zip(ks, totals / len(order), strict=True)}
+    return {f"recall_at_{k}": float(t) for k, t in zip(ks, totals / len(queries), strict=True)}
 
 
 class _Task(NamedTuple):
@@ -149,6 +151,7 @@ class _Task(NamedTuple):
         y = _inputs.labels_of(x, labels, "embeddings", "labels")
         if reference is None or reference_labels is None:
             codes = _pack(x)
+            # The query itself is not relevant.
             return cls(codes, y, codes, y, _count_relevant(y, y) - 1, True)
         ref = _inputs.matrix(reference, "reference").to(x.device)
         ref_y = _inputs.labels_of(ref, reference_labels, "reference", "reference_labels")
@@ -206,7 +209,8 @@ def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
     Returns:
         Booleans, shape (B, depth), nearest first.
     """
-    # faiss returns this order, although it is not documented; tests check it.
+    # faiss returns distances and indices. This order of references is not documented; tests check
+    # it.
     count = depth + int(task.self_retrieval)
     nearest = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), count)[1]).to(rows)
     if task.self_retrieval:
@@ -224,8 +228,9 @@ def _hit_probability(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tens
     of which ``hits`` are hits.
     """
     drawn = (k - nearer).clamp(min=0).minimum(tied)
-    misses = (tied - hits - drawn).clamp(min=0)
-    # The logarithms of the four factorials in the quotient of two binomial coefficients.
-    terms = (tied - hits, tied - drawn, misses, tied)
+    misses_left = (tied - hits - drawn).clamp(min=0)
+    # binom(n - m, s) / binom(n, s) = (n - m)! (n - s)! / ((n - m - s)! n!), by logarithms, with n
+    # tied references, m hits and s drawn. If all misses are drawn and more, a hit is certain.
+    terms = (tied - hits, tied - drawn, misses_left, tied)
     a, b, c, d = ((n + 1).double().lgamma() for n in terms)
     return 1 - (a + b - c - d).exp() * (drawn <= tied - hits)

@@ -75,6 +75,7 @@ def kmeans_clusters(
         min_points_per_centroid=1,
     )
     kmeans.train(points)
+    # ``assign`` returns squared distances and clusters.
     return torch.from_numpy(kmeans.assign(points)[1]).to(x.device)
 
 
@@ -159,6 +160,7 @@ def pairwise_f1(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> Pai
     class_pairs, cluster_pairs = _pairs_within(class_of), _pairs_within(cluster_of)
     if class_pairs == 0:
         raise ValueError("no class has two samples, so recall is undefined.")
+    # One number for each pair of a class and a cluster.
     true_pairs = _pairs_within(class_of * (int(cluster_of.max()) + 1) + cluster_of)
     precision = true_pairs / cluster_pairs if cluster_pairs else 0.0
     f1 = 2 * true_pairs / (cluster_pairs + class_pairs)

@@ -356,6 +356,7 @@ def _random_mask(
 
 def _pixels_around(random: Generator, size: int, half: float) -> slice:
     """Return the pixels within ``half`` of a random point in 0..``size``, cropped at 0."""
+    # Indexing crops the other end.
     centre = random.uniform(0, size)
     return slice(max(int(np.floor(centre - half)), 0), int(np.floor(centre + half)))
 

@@ -166,7 +166,7 @@ def _framed(
     """Return the picture with a white margin and a frame, 4 line widths larger."""
     height, width = picture.shape[0] + 4 * line_width, picture.shape[1] + 4 * line_width
     framed = np.full((height, width, 3), 255, np.uint8)
-    mask = np.zeros((height, width), bool)
+    mask = np.zeros((height, width), bool)  # the pixels of the frame
     mask[:line_width] = mask[-line_width:] = _dashes(width, line_width, dashed)
     dashes = _dashes(height, line_width, dashed)[:, None]
     mask[:, :line_width] |= dashes
@@ -178,6 +178,7 @@ def _framed(
 
 def _dashes(length: int, line_width: int, dashed: bool) -> NDArray[np.bool_]:
     """Return which pixels of a side of a frame are drawn; there is a dash at each end."""
+    # Number of dashes and gaps, which alternate and are of equal length: even ones are dashes.
     count = 2 * max(1, round(length / (8 * line_width))) + 1 if dashed else 1
     return np.arange(length) * count // length % 2 == 0
 
@@ -205,6 +206,7 @@ def save_gallery(path: str | os.PathLike[str], grid: NDArray[np.uint8]) -> None:
     buffer = io.BytesIO()
     Image.fromarray(grid).save(buffer, format="PNG")
     target.parent.mkdir(parents=True, exist_ok=True)
+    # The name is shortened, so that the temporary one is not too long for a file system.
     temporary = target.with_name(f".{target.name[:40]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.write_bytes(buffer.getvalue())
@@ -218,6 +220,7 @@ def save_gallery(path: str | os.PathLike[str], grid: NDArray[np.uint8]) -> None:
 def _picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
     """Return an image (H, W, C) as RGB, enlarged to sides of at least ``SMALLEST_SIDE``."""
     pixels = image.cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    # Rounded up.
     factor = -(-SMALLEST_SIDE // min(pixels.shape[:2]))
     pixels = pixels.repeat(factor, axis=0).repeat(factor, axis=1)
     return np.broadcast_to(pixels, (*pixels.shape[:2], 3))

@@ -98,6 +98,7 @@ class RetrievalMetrics:
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
             if str(name).startswith("recall_at_"):
+                # name[10:] is the K.
                 raise ValueError(f"{name} is named by another argument: recall_at=({name[10:]},).")
             checks.one_of("metrics", name, METRICS)
         self.recall_at = tuple(checks.positive_integer("recall_at", k) for k in recall_at)
@@ -132,6 +133,7 @@ class RetrievalMetrics:
         by_level = self._by_level(x, labels, refs, reference_labels)
         result = RetrievalResult()
         for level, (query_labels, values) in enumerate(by_level):
+            # All metrics of a query without a reference of its class are NaN.
             is_query = ~np.isnan(next(iter(values.values())))
             if level == 0:
                 result.num_queries = int(is_query.sum())
@@ -179,6 +181,7 @@ class RetrievalMetrics:
         ((query_labels, values),) = self._by_level(
             x, labels, refs, reference_labels, one_level=True
         )
+        # All metrics of a query without a reference of its class are NaN.
         is_query = ~np.isnan(next(iter(values.values())))
         return class_means(values, query_labels.cpu().numpy()[is_query], is_query)
 
@@ -239,7 +242,7 @@ class RetrievalMetrics:
         includes_query: bool = False,
         nearest: int | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of each query, from arguments that are checked but for NaN.
+        """Return the metrics of each query, from arguments that are checked except for NaN.
 
         Args:
             x: Queries.
@@ -264,7 +267,8 @@ class RetrievalMetrics:
                 "end, or pass embeddings on the CPU (embeddings.cpu())."
             ) from None
         # Only now is the device waited for: the norms, which show NaN, come with the metrics.
-        arrays, norms = scores.arrays(x, *(() if refs is None else (refs,)))
+        vectors = (x,) if refs is None else (x, refs)
+        arrays, norms = scores.arrays_and_norms(*vectors)
         if not np.isfinite(norms).all():
             _inputs.require_finite(x, "embeddings")
             if refs is not None:

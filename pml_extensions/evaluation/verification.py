@@ -135,12 +135,13 @@ def verification_accuracy(
         raise ValueError(f"folds must be 2 to {len(d)}, the number of pairs, but got {folds=}.")
     # A pair is predicted to be the same by the first threshold above its distance and all larger.
     first = np.searchsorted(limits, d, side="right")
-    parts = np.array_split(np.arange(len(d)), folds)
-    gains = np.stack([_gains(first[rows], is_same[rows], len(limits)) for rows in parts])
+    fold_pairs = np.array_split(np.arange(len(d)), folds)
+    gains = np.stack([_gains(first[rows], is_same[rows], len(limits)) for rows in fold_pairs])
+    # Chosen on all other folds; argmax returns the first of equal values.
     best = (gains.sum(axis=0) - gains).argmax(axis=1)
     # Predicting "different" for all pairs is right for the pairs that are not the same.
-    correct = gains[np.arange(folds), best] + [np.sum(~is_same[rows]) for rows in parts]
-    accuracies = correct / [len(rows) for rows in parts]
+    correct = gains[np.arange(folds), best] + [np.sum(~is_same[rows]) for rows in fold_pairs]
+    accuracies = correct / [len(rows) for rows in fold_pairs]
     return Verification(
         float(accuracies.mean()),
         float(accuracies.std()),
@@ -156,6 +157,7 @@ def _gains(
 
     ``first`` is the index of the smallest threshold that predicts "same" for each pair.
     """
+    # The last entry is for pairs that no threshold predicts as "same".
     gains = np.zeros(num_thresholds + 1, dtype=np.int64)
     np.add.at(gains, first, np.where(is_same, 1, -1))
     return gains[:num_thresholds].cumsum()

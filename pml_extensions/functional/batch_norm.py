@@ -35,6 +35,7 @@ def batch_normalized(
         return (x - running_mean.to(x)) * (running_var.to(x) + eps).rsqrt()
     if momentum > 0:
         _update_running_statistics(running_mean, running_var, x.detach(), momentum)
+    # Without running statistics, which are updated above.
     return F.batch_norm(x, None, None, training=True, eps=eps)
 
 

@@ -33,14 +33,15 @@ def sample_classes(present: Tensor, num_kept: int, seed: Tensor, draw: Tensor) -
     """
     classes = torch.arange(len(present), device=present.device)
     key = _hashed(_hashed(seed.to(classes.device) + 1) + draw.to(classes.device))
-    numbers = _hashed(classes + key) & _INT64_MAX
+    numbers = _hashed(classes + key) & _INT64_MAX  # clears the sign bit
+    # The largest number ensures that a present class is kept.
     numbers = torch.where(present.bool(), _INT64_MAX, numbers)
     return numbers.topk(num_kept, sorted=False).indices.sort().values
 
 
 def _hashed(x: Tensor) -> Tensor:
     """Hash int64 numbers with the finaliser of SplitMix64."""
-    x = x + -0x61C8864680B583EB  # the golden ratio as 64 bits, in two's complement
+    x = x + -0x61C8864680B583EB  # the golden ratio; all three are 64 bits in two's complement
     x = (x ^ _shifted(x, 30)) * -0x40A7B892E31B1A47
     x = (x ^ _shifted(x, 27)) * -0x6B2FB644ECCEEE15
     return x ^ _shifted(x, 31)

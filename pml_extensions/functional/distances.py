@@ -26,4 +26,5 @@ def directions(x: Tensor) -> Tensor:
     largest = x.abs().amax(dim=-1, keepdim=True)
     # Clamped so that the factor below is neither denormal nor infinite.
     largest = largest.clamp(torch.finfo(x.dtype).tiny, torch.finfo(x.dtype).max / 8)
+    # The factor is a power of two.
     return unit_vectors(x * (largest.frexp().mantissa / largest))

@@ -57,7 +57,7 @@ def _cudnn_switches() -> _Switches:
     new = [(cudnn.conv, "fp32_precision"), (cudnn.rnn, "fp32_precision")]
     try:
         _ = cudnn.allow_tf32
-    except RuntimeError:
+    except RuntimeError:  # the new switches were set to values that the old one does not have
         return new
     # Both are set, because torch.backends.cudnn.flags() raises if they contradict each other.
     return [*old, *new]

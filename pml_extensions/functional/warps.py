@@ -47,7 +47,7 @@ def warp_own_distance(
     """
     fixed = distance.detach()
     if delta_multiplier * (1 - k1) != 0:
-        distance = _DifferentiableOnce.apply(distance)[0]
+        distance = _DifferentiableOnce.apply(distance)[0]  # second derivatives would be wrong
     inside = k1 * distance + delta_multiplier * (1 - k1) * fixed
     outside = k2 * distance + (1 - k2) * alpha
     return torch.where(fixed < alpha, inside, outside)
@@ -93,6 +93,7 @@ class Power:
         """Return the warped distances."""
         if self.exponent == 1:
             return distance
+        # Replaced by 1 before the power, whose derivative at 0 may be infinite.
         zero = distance == 0
         return distance.masked_fill(zero, 1.0).pow(self.exponent).masked_fill(zero, 0.0)
 

@@ -53,12 +53,14 @@ class ChunkedSoftmax(Softmax):
 
 
 def _merge_parts(a: Part, b: Part) -> Part:
-    """Return the sums over the classes of both parts together, see :class:`Part`."""
+    """Return the :class:`Part` of the classes of both parts."""
     top = torch.maximum(a.top, b.top)
-    empty = top == -torch.inf
-    origin = top.masked_fill(empty, 0.0)
+    # log_sum is relative to the larger top. If neither part has another class than the sample's
+    # own, top is -inf and log_sum is 0.
+    no_others = top == -torch.inf
+    origin = top.masked_fill(no_others, 0.0)
     log_sum = torch.logaddexp(*(part.log_sum + (part.top - origin) for part in (a, b)))
-    return Part(a.own + b.own, top, log_sum.masked_fill(empty, 0.0), a.total + b.total)
+    return Part(a.own + b.own, top, log_sum.masked_fill(no_others, 0.0), a.total + b.total)
 
 
 class _ChunkedSums(torch.autograd.Function):
@@ -77,17 +79,18 @@ class _ChunkedSums(torch.autograd.Function):
             Part.of(compute_logits(x, *chunk), labels, start)
             for start, chunk in _chunks(parameters, chunk_size)
         )
-        sums = reduce(_merge_parts, parts)
-        ctx.save_for_backward(labels, sums.top, sums.log_sum, x, *parameters)
+        whole = reduce(_merge_parts, parts)  # the part of all classes
+        ctx.save_for_backward(labels, whole.top, whole.log_sum, x, *parameters)
         ctx.compute_logits, ctx.chunk_size = compute_logits, chunk_size
-        ctx.set_materialize_grads(False)
+        ctx.set_materialize_grads(False)  # unused outputs have gradient None instead of zeros
         label_rows = [parameter.index_select(0, labels) for parameter in parameters]
-        return sums.own, sums.top + sums.log_sum, sums.total, *label_rows
+        return whole.own, whole.top + whole.log_sum, whole.total, *label_rows
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         labels, top, log_sum, x, *parameters = ctx.saved_tensors
-        needs_grad = ctx.needs_input_grad[3:]
+        # ``grads`` are the gradients of own, others, total and then of each tensor of label rows.
+        needs_grad = ctx.needs_input_grad[3:]  # of x and each parameter
         if torch.is_grad_enabled():
             # create_graph=True: recompute the outputs in one piece, differentiably.
             def recompute_forward(x: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
@@ -97,7 +100,7 @@ class _ChunkedSums(torch.autograd.Function):
             return None, None, None, *gradients(recompute_forward, (x, *parameters), grads)
         grad_x = torch.zeros_like(x) if needs_grad[0] else None
         parameter_grads = [
-            torch.empty_like(parameter) if needed else None
+            torch.empty_like(parameter) if needed else None  # the chunks write all rows
             for parameter, needed in zip(parameters, needs_grad[1:], strict=True)
         ]
 
@@ -111,7 +114,7 @@ class _ChunkedSums(torch.autograd.Function):
                 z = ctx.compute_logits(*leaves)
             grad_z = logit_gradient(z.detach(), labels, top, log_sum, grads[:3], start)
             inputs = [leaf for leaf in leaves if leaf.requires_grad]
-            # Gradients are zero if no logit depends on the leaves, as with a detached warp.
+            # In the order of ``inputs``; zero if no logit depends on them, as with a detached warp.
             chunk_grads = iter(
                 torch.autograd.grad(z, inputs, grad_z)
                 if z.requires_grad
@@ -128,6 +131,7 @@ class _ChunkedSums(torch.autograd.Function):
         for grad, label_rows_grad in zip(parameter_grads, grads[3:], strict=True):
             if grad is not None and label_rows_grad is not None:
                 grad.index_add_(0, labels, label_rows_grad)
+        # The first three inputs of ``forward`` have no gradient.
         return None, None, None, grad_x, *parameter_grads
 
 
@@ -140,17 +144,17 @@ def _traceable_sums(
 ) -> Sums:
     """Return the sums for torch.compile, which cannot trace ``_ChunkedSums.backward``."""
 
-    def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def sums_of_chunk(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return plain_sums(compute_logits(x, *chunk), labels, start)
 
     # This call shows Dynamo the numbers in ``compute_logits``: it fails if a number that changes
     # between calls is first seen within a checkpoint.
     compute_logits(x[:1], *(parameter[:1] for parameter in parameters))
-    parts = [
-        checkpoint(part, start, *chunk, use_reentrant=False, preserve_rng_state=False)
+    sums_of_chunks = [
+        checkpoint(sums_of_chunk, start, *chunk, use_reentrant=False, preserve_rng_state=False)
         for start, chunk in _chunks(parameters, chunk_size)
     ]
-    own, others, total = (torch.stack(values) for values in zip(*parts, strict=True))
+    own, others, total = (torch.stack(values) for values in zip(*sums_of_chunks, strict=True))
     label_rows = tuple(parameter.index_select(0, labels) for parameter in parameters)
     return Sums(own.sum(dim=0), others.logsumexp(dim=0), total.sum(dim=0), label_rows)
 

@@ -54,7 +54,9 @@ class ClassSampler(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.ratio = share("ratio", ratio)
-        # An exact fraction: in floats ceil(0.07 x 100) is 8. Integers can be traced by dynamo.
+        # Numerator and denominator: in floats ceil(0.07 x 100) is 8. torch.compile can trace
+        # integers, but no Fraction; they are limited so that products with numbers of classes fit
+        # into 64 bits.
         self._exact_ratio = Fraction(repr(self.ratio)).limit_denominator(10**11).as_integer_ratio()
         self.classes_per_step: int | None = None
         self.ratio_of = one_of("ratio_of", ratio_of, ("all", "negatives"))
@@ -67,8 +69,8 @@ class ClassSampler(torch.nn.Module):
         # No random number is drawn, so a loss has the same initial weights without a sampler.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
-        # Labels, draw number and last recomputing backward pass of recent calls, which are at least
-        # as many as one backward pass recomputes.
+        # [labels, draw number, last backward pass that recomputed the call] of recent calls: 64 are
+        # more than one backward pass recomputes.
         self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
@@ -109,9 +111,10 @@ class ClassSampler(torch.nn.Module):
         present = presence(labels, num_classes)
         seed_and_draw = torch.stack((self.seed, self._draw_number(labels))).to(labels.device)
         ranks = world_size()
-        if ranks > 1:
+        if ranks > 1:  # classes present on any rank, and one seed and draw number for all ranks
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
             torch.distributed.all_reduce(seed_and_draw, torch.distributed.ReduceOp.MAX)
+        # The second argument bounds the number of present classes, which other ranks may add to.
         num_kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
         return sample_classes(present, num_kept, *seed_and_draw.unbind())
 
@@ -130,6 +133,7 @@ class ClassSampler(torch.nn.Module):
             if call_labels.data_ptr() == labels.data_ptr() and last_backward_id != backward_id:
                 call[2] = backward_id
                 return draw
+        # A call that is too old to be found, or whose labels were copied, gets the latest number.
         return self.draw
 
     def _num_kept(self, present: Tensor, max_present: int) -> int:

@@ -69,6 +69,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         self.queue_idx, self.has_been_filled = state.tolist()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Load the memory; a missing position in the queue counts as a missing key."""
         super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}_extra_state" not in state_dict:
             missing_keys = args[2]  # entries raise an error unless strict=False
@@ -89,7 +90,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     ) -> IndicesTuple:
         """Return the pairs or triplets for the loss; called by ``forward``."""
         if input_indices_tuple is not None:
-            memory_index = self.curr_batch_idx
+            memory_index = self.curr_batch_idx  # of each sample of the batch
             # (anchor, positive, negative) or (anchor, positive, anchor, negative).
             a, p, *anchors, n = input_indices_tuple
             input_indices_tuple = (a, memory_index[p], *anchors, memory_index[n])

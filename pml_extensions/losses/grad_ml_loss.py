@@ -101,6 +101,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         self.term_weights = _checked_term_weights(term_weights, self.w)
         self._batch_size = 0
         self.num_unused_samples = 0
+        # The last four weights push classes apart.
         if not normalize_embeddings and any(self._weights()[2:]):
             warnings.warn(
                 "GradMLLoss without normalize_embeddings has no lower bound: it decreases for ever "
@@ -129,7 +130,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     @num_unused_samples.setter
     def num_unused_samples(self, value: Tensor | int) -> None:
         # A tensor is overwritten in place unless the device changes, because a CUDA graph writes to
-        # its memory.
+        # its memory. At first there is no old value.
         old = vars(self).get("_num_unused_samples")
         if not isinstance(old, Tensor) or getattr(value, "device", old.device) != old.device:
             self._num_unused_samples = value
@@ -149,6 +150,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         """Return PML's loss dictionary; called by ``forward``."""
         embedding_shape(embeddings)
         embedding_shape(ref_emb, embeddings.shape[1])
+        # Without references, PML's forward passes embeddings and labels in their place.
         has_reference = ref_emb is not embeddings or ref_labels is not labels
         if indices_tuple is None:
             c_f.labels_required(labels)
@@ -177,6 +179,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             return self.zero_losses()
         compute_terms = self._disjoint_terms if self.quadruples == "disjoint" else self._all_terms
         pos, neg, first = compute_terms(x, labels)
+        # Subclasses of Tensor, such as fake tensors, may have no values.
         if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
             _ = self.num_unused_samples  # reading it may warn; needs no synchronisation on a CPU
         return {
@@ -231,6 +234,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         ref_labels: Tensor | None,
     ) -> LossDict:
         """Return PML's loss dictionary over given pairs, or over all pairs."""
+        # False if there is no such pair; an arbitrary pair then gets loss 0 (see pairs_where).
         pos_exist: Tensor | bool = True
         neg_exist: Tensor | bool = True
         if indices_tuple is None:
@@ -238,6 +242,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             pos, pos_exist = pairs_where(matches.bool())
             neg, neg_exist = pairs_where(differences.bool())
         else:
+            # Anchors and positives, and anchors and negatives.
             a1, p, a2, n = lmu.convert_to_pairs(indices_tuple, labels, ref_labels)
             pos, neg = (a1, p), (a2, n)
         # All pairs need the whole matrix; for given pairs, None chooses the faster way.
@@ -271,7 +276,7 @@ def _checked_term_weights(
     """Check ``term_weights`` and return them as floats, or None if they are None."""
     if term_weights is None:
         return None
-    if w != 1:
+    if w != 1:  # not the default, so it was given
         raise ValueError(
             f"w={w} and term_weights={term_weights!r} were both given; leave one out (w is "
             "shorthand for term_weights=(1, 1, w, w, w, w))."

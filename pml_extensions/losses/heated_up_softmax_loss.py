@@ -122,7 +122,10 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
             return self.features(at_least_float32(embeddings))
 
     def features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
-        """Return the normalised embeddings, and update the statistics with ``momentum``."""
+        """Return the normalised embeddings (Eq. 4 or 7), and update the running statistics.
+
+        A ``momentum`` of 0 does not update them.
+        """
         if self.normalization == "none":
             return embeddings
         if self.normalization == "l2":
@@ -148,7 +151,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         return (self.proxies,) if self.bias is None else (self.proxies, self.bias)
 
     def logits(self, f: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
-        """Return the scaled cosines plus the bias, shape (N, C)."""
+        """Return the scaled cosines of features and proxies plus the bias, shape (N, C)."""
         z = projections(self.alpha * f, w)
         if b is None:
             return z

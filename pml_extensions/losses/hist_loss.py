@@ -102,10 +102,11 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
+        # The last layer's weight and bias have a row for each class, too.
         parameters = (*self.class_parameters(), *self.classify.parameters())
-        y, (mean, log_variance, weight, bias) = self.classes(embeddings, labels, *parameters)
+        y, (mean, log_variance, weight, bias) = self.select_classes(embeddings, labels, *parameters)
         distribution = self.softmax.cross_entropy(self.logits, embeddings, (mean, log_variance), y)
-        distances = _squared_distances(embeddings, mean[y], log_variance[y])
+        distances = _squared_distances(embeddings, mean[y], log_variance[y])  # (N, N)
         z = self._network(embeddings, self._propagation(distances, y))
         hypergraph = self.softmax.cross_entropy(_linear, z, (weight, bias), y)
         return {
@@ -116,7 +117,8 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     def _propagation(self, distances: Tensor, labels: Tensor) -> Tensor:
         """Return G, shape (N, N), from the squared distances of sample i to the class of sample j.
 
-        A class of n samples has n equal columns, so each column is a hyperedge of weight 1/n.
+        The incidence is H. A class of n samples has n equal columns, so each column is a hyperedge
+        of weight 1/n. The degrees are the diagonals of D_v and D_e.
         """
         same = labels.unsqueeze(1) == labels
         incidence = torch.where(same, 1.0, (-self.alpha * distances).exp())
@@ -127,7 +129,10 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         return (scaled * (edge_weight / edge_degree)) @ scaled.t()
 
     def _network(self, embeddings: Tensor, propagation: Tensor) -> Tensor:
-        """Return the inputs of the last layer, with one more column that multiplies its bias."""
+        """Return the inputs of the last layer, with one more column that multiplies its bias.
+
+        G (h W + b) equals (G h) W plus b times the row sums of G, which are this column.
+        """
         hidden = propagation @ F.linear(
             embeddings, self.embed.weight.to(embeddings), self.embed.bias.to(embeddings)
         )
@@ -137,6 +142,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     def _batch_norm(self, x: Tensor) -> Tensor:
         """Apply the network's batch normalisation, which also takes a batch of one sample."""
         norm = self.norm
+        # In general torch allows None for these.
         assert norm.running_mean is not None
         assert norm.running_var is not None
         assert norm.momentum is not None
@@ -147,7 +153,7 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
 
 
 def _squared_distances(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Return d^2 of all pairs, shape (N, C), by two matrix products."""
+    """Return d^2 of all pairs, shape (N, C), by two matrix products: the expanded square."""
     x, mean, precision = unit_vectors(x), unit_vectors(mean), (-F.relu6(log_variance)).exp()
     weighted = mean * precision
     return x.square() @ precision.t() - 2 * x @ weighted.t() + (mean * weighted).sum(dim=1)

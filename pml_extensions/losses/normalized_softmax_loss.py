@@ -62,6 +62,7 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
+        """Load a checkpoint of this loss or of PML's."""
         if prefix + "W" in state_dict:
             # A checkpoint of PML's loss: its weights are transposed, and it has no temperature.
             state_dict[prefix + "proxies"] = state_dict.pop(prefix + "W").t()

@@ -126,13 +126,14 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def _entropy(self, num_classes: int) -> float:
         """Return the entropy of a smoothed label, the lower bound of the first term."""
-        own, other = self._target_probabilities(num_classes)
+        p_own, p_other = self._target_probabilities(num_classes)
         return -sum(
-            count * p * math.log(p) for count, p in ((1, own), (num_classes - 1, other)) if p
+            count * p * math.log(p) for count, p in ((1, p_own), (num_classes - 1, p_other)) if p
         )
 
     def _warn_if_never_joined(self) -> None:
         """Warn if the first term, because of label smoothing, cannot reach the threshold."""
+        # The entropy grows with the number of classes, so it is lowest in the smallest step.
         sampler = self.class_sampler
         fewest = sampler.fewest(self.num_classes) if sampler else self.num_classes
         entropy = self._entropy(fewest)
@@ -157,8 +158,9 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, (w,) = self.classes(embeddings, labels, self.proxies)
+        y, (w,) = self.select_classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self._product_and_cosine_logits, embeddings, (w,), y)
+        # The softmaxes of the product W f and of the cosines, which are times gamma.
         (z, cosine), (others, cosine_others) = sums.own, sums.others
         p_own, p_other = self._target_probabilities(len(w))
         # The log-sum-exp z_y + softplus(others - z_y), minus the mean logit under the target.
@@ -179,18 +181,18 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         below_threshold = self._mean_over_ranks(softmax) <= self.join_threshold + lower_bound
         if self.join_mode == "per_batch":
             return below_threshold
-        if self.training:
+        if self.training:  # "latch": once joined, joined for ever
             self.joined.logical_or_(below_threshold.to(self.joined.device))
         return self.joined.to(below_threshold.device)
 
     def _mean_over_ranks(self, values: Tensor) -> Tensor:
         """Return the mean of ``values``; in training, over the batches of all ranks."""
         # new_full is filled on the device; new_tensor would copy and synchronise.
-        total = torch.stack((values.sum(), values.new_full((), len(values))))
+        sum_and_count = torch.stack((values.sum(), values.new_full((), len(values))))
         # Only in training: if one rank evaluates a loss alone, all_reduce would wait for ever.
         if self.training and world_size() > 1:
-            torch.distributed.all_reduce(total)
-        return total[0] / total[1]
+            torch.distributed.all_reduce(sum_and_count)
+        return sum_and_count[0] / sum_and_count[1]
 
 
 def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:
@@ -204,6 +206,7 @@ class _ProductAndCosineLogits(Fused):
 
     @staticmethod
     def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
+        # gamma / |f| and 1 / |w|, which turn the products z[0] into the scaled cosines z[1].
         scale, inverse_norms = gamma * inverse_lengths(f), inverse_lengths(w).t()
         z = f.new_empty(2, len(f), len(w))
         torch.mm(f, w.t(), out=z[0])
@@ -214,6 +217,7 @@ class _ProductAndCosineLogits(Fused):
     @second_derivatives_from(_plain_logits)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         # For f, a cosine has the gradient of the product over |f| |w|, without its part along f.
+        # For w, which is constant in the cosines, only the product has a gradient.
         f, w, _, z, scale, inverse_norms = ctx.saved_tensors
         grad_product, grad_cosine = grads[0]
         radial = (grad_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()

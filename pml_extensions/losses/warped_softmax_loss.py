@@ -102,12 +102,13 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         if own_warp is None:
             phase = self._complete_warp_arguments(values) | {"scale": scale}
         else:
-            present = [name for name, value in values.items() if value is not None]
-            if present:
+            extra = [name for name, value in values.items() if value is not None]
+            if extra:
                 raise ValueError(
                     f"own_warp replaces the warp of alpha, k1, k2 and delta_multiplier, but "
-                    f"{present[0]}={values[present[0]]!r} was given as well; give one of them."
+                    f"{extra[0]}={values[extra[0]]!r} was given as well; give one of them."
                 )
+            # This instance then has no other hyper-parameter.
             self.phase_checks = {"scale": positive}  # type: ignore[misc]
             phase = {"scale": scale}
         super().__init__(num_classes, embedding_size, phase, **kwargs)
@@ -125,9 +126,12 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
                 f"WarpedSoftmaxLoss needs alpha, k1 and k2, but {missing[0]} is missing; k1=1 and "
                 "k2=1 with any alpha is the plain softmax, and own_warp takes another warp."
             )
-        return values | ({"delta_multiplier": 1.0} if values["delta_multiplier"] is None else {})
+        if values["delta_multiplier"] is None:
+            return values | {"delta_multiplier": 1.0}
+        return values
 
     def _checked_phase(self, values: Any) -> dict[str, float]:
+        """Return the values as floats; warn if k1 or k2 is outside of the range of the theory."""
         checked = super()._checked_phase(values)
         # A warning and no error, because the paper's own ablation leaves this range.
         if checked.get("k1", 0) > 1 or checked.get("k2", 1) < 1:
@@ -151,7 +155,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
 
     def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Return the sub-losses by name, each of shape (N,)."""
-        y, (p,) = self.classes(embeddings, labels, self.proxies)
+        y, (p,) = self.select_classes(embeddings, labels, self.proxies)
         # Distances do not change under a shift, and the product is more precise near the origin.
         # The mean of the embeddings would be worse: one outlier would cost all others precision.
         logits = partial(self.logits, origin=p.detach()[y].mean(dim=0))
@@ -175,11 +179,12 @@ class _ClassDistances(Fused):
 
     @staticmethod
     def forward(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
-        x, c = e - origin, p - origin
+        x, c = e - origin, p - origin  # a shift changes no distance
         squared = torch.addmm(squared_lengths(c), x, c.t(), alpha=-2)
         squared_norms = squared_lengths(x).unsqueeze(1)
         t = squared.add_(squared_norms).clamp_min_(0.0).sqrt_()
-        # At short distances, relative to |x|, the product loses digits.
+        # At short distances, relative to |x|, the product loses digits, so the nearest columns of
+        # each row are computed from differences.
         near = _near_columns(t, 0.1 * squared_norms.sqrt())
         t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
         return t, near
@@ -189,6 +194,8 @@ class _ClassDistances(Fused):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         e, p, origin, t, near = ctx.saved_tensors
         scaled_grad = (grads[0] / t).masked_fill_(t == 0, 0.0)
+        # The gradient of e_i is the sum over j of g_ij (e_i - p_j) / t_ij: by differences for near
+        # pairs, and by products for all others.
         near_grad = scaled_grad.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
         scaled_grad.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
@@ -201,7 +208,7 @@ class _ClassDistances(Fused):
 
 
 def _near_columns(t: Tensor, bound: Tensor) -> Tensor:
-    """Return the columns of the k smallest distances of each row, shape (N, k).
+    """Return the columns of the k smallest distances of each row of ``t``, shape (N, k).
 
     On a CPU k grows, up to 128, until all distances below ``bound`` are included. On a GPU and
     under torch.compile, where a shape should not depend on values, k is 8.
@@ -222,13 +229,16 @@ def _nearest_columns(t: Tensor, k: int) -> Tensor:
     blocks, and only the k blocks with the smallest minima are searched.
     """
     width = t.shape[1]
-    block = min(64, width)
-    full = width - width % block
-    minima = [t[:, :full].unflatten(1, (-1, block)).amin(dim=2)]
-    if full < width:
-        minima.append(t[:, full:].amin(dim=1, keepdim=True))
-    first = _smallest_columns(torch.cat(minima, dim=1), k) * block
-    columns = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
+    block_size = min(64, width)
+    full_width = width - width % block_size
+    minima = [t[:, :full_width].unflatten(1, (-1, block_size)).amin(dim=2)]
+    if full_width < width:
+        minima.append(t[:, full_width:].amin(dim=1, keepdim=True))
+    first = (
+        _smallest_columns(torch.cat(minima, dim=1), k) * block_size
+    )  # the first column of each block
+    columns = (first.unsqueeze(2) + torch.arange(block_size, device=t.device)).flatten(1)
+    # The last block may reach beyond the last column.
     candidates = t.gather(1, columns.clamp_max(width - 1)).masked_fill(columns >= width, torch.inf)
     return columns.gather(1, _smallest_columns(candidates, min(k, width)))
 

@@ -126,6 +126,7 @@ class MLPEmbedder(nn.Sequential):
             ValueError: An option other than ``dropout`` differs.
         """
         options = self.read_options(state)
+        # A dropout has no weights, so its probability may differ.
         if options | {"dropout": 0} != self.options | {"dropout": 0}:
             raise ValueError(
                 f"the checkpoint is the state of a perceptron with {options}, not {self.options}."
@@ -202,6 +203,7 @@ class BinaryEmbedding(nn.Module):
         bits = embeddings > 0
         if not self.pack:
             return bits
+        # -D % 8 zeros make D a multiple of 8.
         octets = F.pad(bits.int(), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
         # As a sum of int32, because ONNX has neither shifts nor sums of bytes.
         powers = 2 ** torch.arange(8, dtype=torch.int32, device=bits.device)

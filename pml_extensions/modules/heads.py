@@ -80,6 +80,7 @@ def _grad_ml(in_channels: int, embedding_size: int) -> Parts:
 
 
 def _warped_softmax(in_channels: int, embedding_size: int) -> Parts:
+    # The head for SOP with another initialisation; a replaced layer keeps its place.
     parts = _warped_softmax_sop(in_channels, embedding_size)
     return {**parts, "embedder": embedder(in_channels, embedding_size, init="kaiming_fan_out")}
 

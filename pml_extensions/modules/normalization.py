@@ -50,7 +50,7 @@ class BatchNormNeck(nn.BatchNorm1d):
             self.register_parameter("weight", None)
         if not shift:
             self.register_parameter("bias", None)
-        self.affine = scale or shift
+        self.affine = scale or shift  # read by the conversion to SyncBatchNorm
 
     def reset_parameters(self) -> None:
         """Reset the scale to 1, the shift to 0, and the running statistics."""
@@ -61,8 +61,9 @@ class BatchNormNeck(nn.BatchNorm1d):
             nn.init.zeros_(self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
-        if self.training and input.numel() <= self.num_features:
+        if self.training and input.numel() <= self.num_features:  # one value per channel, or none
             self._check_input_dim(input)
+            # Without training=True, torch normalises with the running statistics.
             return F.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )

@@ -102,20 +102,24 @@ class GeneralizedMeanPooling(_GlobalPooling):
         return pooled.to(maps.dtype)
 
     def _mean(self, x: Tensor, p: Tensor | float) -> Tensor:
+        """Return the generalised mean over all positions, from activations of at most 1."""
         x = x.clamp(min=self.eps)
         # Scaling by a constant cancels out, so ``largest`` needs no gradient.
         largest = x.detach().amax(dim=(2, 3), keepdim=True)
         return (x / largest).pow(p).mean(dim=(2, 3)).pow(1 / p) * largest.flatten(1)
 
     def _signed_mean(self, x: Tensor, p: Tensor | float) -> Tensor:
+        """Return the signed root of the mean of sign(x) |x|^p, scaled as in ``_mean``."""
         largest = x.detach().abs().amax(dim=(2, 3), keepdim=True).clamp(min=self.eps)
         x = x / largest
         mean = (x.sign() * x.abs().clamp(min=self.eps).pow(p)).mean(dim=(2, 3))
-        cancels = mean.abs() <= self.eps
-        root = mean.abs().masked_fill(cancels, 1.0).pow(1 / p)
-        return root * mean.sign().masked_fill(cancels, 0.0) * largest.flatten(1)
+        # At 0 the root may have an infinite slope; there the result and the gradient are 0.
+        is_zero = mean.abs() <= self.eps
+        root = mean.abs().masked_fill(is_zero, 1.0).pow(1 / p)
+        return root * mean.sign().masked_fill(is_zero, 0.0) * largest.flatten(1)
 
     def extra_repr(self) -> str:
+        # A parameter, which changes in training, is shown by its shape.
         p = tuple(self.p.shape) if isinstance(self.p, Tensor) else self.p
         return f"p={p}, eps={self.eps}, signed={self.signed}"
 
@@ -139,7 +143,7 @@ class TokenPooling(nn.Module):
     def __init__(self, pooling: nn.Module | None = None, prefix: int = 1) -> None:
         super().__init__()
         self.pooling = pooling
-        self.prefix = prefix if pooling else 0
+        self.prefix = prefix if pooling else 0  # the class token alone suffices without pooling
 
     def forward(self, tokens: Tensor) -> Tensor:
         if tokens.ndim != 3 or tokens.shape[1] <= self.prefix:
@@ -149,5 +153,6 @@ class TokenPooling(nn.Module):
             )
         if self.pooling is None:
             return tokens[:, 0]
+        # The patch tokens as maps of shape (N, C, T, 1).
         pooled: Tensor = self.pooling(tokens[:, self.prefix :].transpose(1, 2).unsqueeze(3))
         return pooled

@@ -41,18 +41,18 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     """
     official = checks.one_of("mode", mode, ("paper", "official")) == "official"
     block = _last_block(trunk)
-    last = _num_block_convolutions(block)
+    last = _num_block_convolutions(block)  # also the number of its last BN and activation
     _check_normalization(getattr(block, f"bn{last}"), f"bn{last}")
-    names = [f"bn{last}"]
-    if type(block).forward.__module__ == _TIMM:
-        names += [f"act{i}" for i in range(1 if official else last, last + 1)]
+    removed = [f"bn{last}"]
+    if type(block).forward.__module__ == _TIMM:  # whose blocks have modules act1, act2, ...
+        removed += [f"act{i}" for i in range(1 if official else last, last + 1)]
     elif official:
-        names.append("relu")
+        removed.append("relu")
     else:
         # The block's inner activations use the same ReLU module, so its forward must change.
         # Replacing the class, as torch's parametrizations do, keeps hooks and references.
         block.__class__ = _BasicBlock if last == 2 else _Bottleneck
-    for name in names:
+    for name in removed:
         setattr(block, name, nn.Identity().train(block.training))
     return trunk
 
@@ -85,9 +85,10 @@ class _Bottleneck(_BasicBlock):
 
 def _num_block_convolutions(module: nn.Module) -> int:
     """Return the number of convolutions of a residual block, or 0 for any other module."""
-    if isinstance(module, _BasicBlock):
+    if isinstance(module, _BasicBlock):  # a block that remove_last_bn_relu has changed
         return 3 if isinstance(module, _Bottleneck) else 2
     forward = type(module).forward
+    # Blocks of other libraries, or whose forward was replaced on the instance, do not count.
     if forward.__module__ not in (_TORCHVISION, _TIMM) or "forward" in vars(module):
         return 0
     return _NUM_CONVOLUTIONS.get(forward.__qualname__, 0)
@@ -108,6 +109,7 @@ def _last_block(trunk: nn.Module) -> nn.Module:
             f"{message}, which has no such block; replace its last BN and ReLU by "
             "torch.nn.Identity() instead."
         )
+    # Whether there is a convolution after the beginning of the first block, but in no block.
     in_blocks = {part for block in blocks for part in block.modules()}
     outside = set(modules[modules.index(blocks[0]) :]) - in_blocks
     if any(isinstance(module, nn.Conv2d) for module in outside):

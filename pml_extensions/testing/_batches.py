@@ -25,8 +25,8 @@ class BatchChecks(LossCase):
         Wrong result if it fails: one such batch makes all weights NaN.
         """
         x, labels = self.degenerate_batch(name)
-        for name, tensor in gradients(self.seeded_loss(), x, labels).items():
-            assert tensor.isfinite().all(), f"{name} is not finite"
+        for part, tensor in gradients(self.seeded_loss(), x, labels).items():
+            assert tensor.isfinite().all(), f"{part} is not finite"
 
     def degenerate_batch(self, name: str) -> tuple[Tensor, Tensor]:
         """Return embeddings and labels of one case of ``test_degenerate_batches_are_finite``."""
@@ -64,11 +64,14 @@ class BatchChecks(LossCase):
         """
         x, labels = self.batch()
         x = x.detach()
+        # Anchors, their positives, anchors again, and their negatives.
         pairs = tuple(torch.tensor(i, device=x.device) for i in ([0, 1], [5, 6], [2, 3], [4, 7]))
         inputs = [x, labels, *pairs]
         before = [tensor.clone() for tensor in inputs]
         loss = self.seeded_loss()
-        call(loss, x, labels, *([pairs] if hasattr(loss, "sub_loss_names") else []))
+        # Only PML's losses take mined pairs.
+        mined = [pairs] if hasattr(loss, "sub_loss_names") else []
+        call(loss, x, labels, *mined)
         torch.testing.assert_close(inputs, before, rtol=0, atol=0)
 
     def test_order_of_samples_does_not_matter(self) -> None:

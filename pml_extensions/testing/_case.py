@@ -12,7 +12,7 @@ import torch
 from pytorch_metric_learning import reducers
 from torch import Tensor
 
-from pml_extensions.testing._ranking import described, rank_failures
+from pml_extensions.testing._ranking import described, register_plugin
 
 #: PML's loss dictionary: name of a sub-loss -> its losses, indices and reduction type, by name.
 Raw = dict[str, dict[str, Any]]
@@ -49,6 +49,7 @@ class LossCase:
         return torch.optim.Adam(parameters, lr=0.01)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Raise TypeError if ``exempt`` or ``known_failures`` names a check that does not exist."""
         super().__init_subclass__(**kwargs)
         checks = [name for name in dir(cls) if name.startswith("test_")]
         for name in (*cls.exempt, *cls.known_failures):
@@ -62,11 +63,12 @@ class LossCase:
     @pytest.fixture(autouse=True)
     def _opt_out(self, request: pytest.FixtureRequest) -> None:
         """Skip the check, or expect it to fail, according to its docstring and the class."""
-        rank_failures(request.config)
+        register_plugin(request.config)
         doc = described(type(self), request.node.name)
         required = re.search(r"Applies only to losses with ``(\w+)``", doc)
         if required and not hasattr(self.make_loss(), required[1]):
             pytest.skip(f"does not apply to a loss without {required[1]}")
+        # The single case, and all cases of the check.
         for name in (request.node.name, request.node.name.partition("[")[0]):
             if name in self.exempt:
                 pytest.skip(self.exempt[name])

@@ -18,7 +18,7 @@ CASES = {
 }
 
 
-def rank_failures(config: pytest.Config) -> None:
+def register_plugin(config: pytest.Config) -> None:
     """Register the plugin in this run of pytest, once."""
     if not config.pluginmanager.has_plugin(NAME):
         config.pluginmanager.register(_Ranking(), NAME)
@@ -40,6 +40,7 @@ def consequence_of(cls: type, name: str) -> tuple[str, str]:
     level, _, consequence = " ".join(paragraphs[-1].split()).partition(" if it fails: ")
     if name in CASES:
         return LEVELS[1], CASES[name]
+    # Without such a paragraph, the check's first one must do.
     return (level, consequence) if level in LEVELS else (LEVELS[0], paragraphs[0])
 
 
@@ -51,13 +52,16 @@ class _Ranking:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
+        """Store what a failed check means, and shorten its report unless --tb is given."""
         outcome: Any = yield
         report = outcome.get_result()
         cls: Any = getattr(item, "cls", None)
+        # Only failed checks of a contract.
         if not (report.failed and call.excinfo and hasattr(cls, "known_failures")):
             return
         level, consequence = consequence_of(cls, item.name)
         self._failed[level].append(f"{report.nodeid.partition('::')[2]}: {consequence}")
+        # From "\n +" on, pytest explains where the values of an assertion come from.
         if item.config.option.tbstyle == "auto":
             error = " ".join(call.excinfo.exconly().partition("\n +")[0].split())
             report.longrepr = f"{level}: {consequence}\n{error[:300]}"

@@ -60,7 +60,7 @@ class ReductionChecks(LossCase):
         entries = [v for s in raw.values() if _has_entries(s) for v in s["losses"].tolist()]
         low = median(entries) if entries else 0.0
         weights = [0.5 + 1.5 * c / self.num_classes for c in range(self.num_classes)]
-        # Each reducer, and a function that computes its value from the entries and their anchors.
+        # Each reducer, and a function that computes its value from entries v and their anchors a.
         by_name: dict[str, tuple[Any, Callable[[list[float], list[int]], float]]] = {
             "mean": (reducers.MeanReducer(), lambda v, a: _mean(v)),
             "sum": (reducers.SumReducer(), lambda v, a: sum(v)),
@@ -121,12 +121,12 @@ def _has_entries(sub_loss: dict[str, Any]) -> bool:
 def _check_indices(name: str, sub_loss: dict[str, Any], batch_size: int) -> None:
     """Assert that reduction type and indices of a sub-loss are valid for PML."""
     losses, kind = sub_loss["losses"], sub_loss["reduction_type"]
-    if kind == "already_reduced":
+    if kind == "already_reduced":  # one number, which PML's zero loss has as an int
         assert not isinstance(losses, Tensor) or losses.numel() == 1
         return
     assert kind in INDICES, f"{name} has the reduction type {kind!r}, which PML does not know"
     indices = sub_loss["indices"]
-    if INDICES[kind]:
+    if INDICES[kind]:  # a tuple of as many tensors
         assert len(indices) == INDICES[kind]
     else:
         indices = (indices,)
@@ -141,12 +141,16 @@ def _check_indices(name: str, sub_loss: dict[str, Any], batch_size: int) -> None
 def _expected_value(
     sub_loss: dict[str, Any], reference: Callable[[list[float], list[int]], float], name: str
 ) -> float:
-    """Return the value that the reducer ``name`` should give for a sub-loss."""
+    """Return the value that the reducer ``name`` should give for a sub-loss.
+
+    ``reference`` computes it from the entries and their anchors.
+    """
     if not _has_entries(sub_loss):
         return float(sub_loss["losses"])
     kind, indices = sub_loss["reduction_type"], sub_loss["indices"]
     values = sub_loss["losses"].tolist()
     anchors = (indices[0] if INDICES[kind] else indices).tolist()
+    # With an entry for each sample, PerAnchorReducer is a plain mean.
     if name == "per_anchor" and kind == "element":
         return _mean(values)
     return reference(values, anchors)

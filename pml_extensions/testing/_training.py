@@ -50,6 +50,7 @@ class TrainingChecks(LossCase):
             # The sine makes the penalty a nonlinear function of the gradients.
             return sum(g.to_dense().sin().sum() for g in grads if g is not None)
 
+        # From x - step to x + step, the penalty must change by the derivative times 2 step.
         step = 1e-6 * x.detach().roll(1)
         try:
             value = penalty(x, True)

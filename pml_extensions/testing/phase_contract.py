@@ -53,6 +53,7 @@ class PhaseContract(LossCase):
         """
         loss = self.make_loss()
         before = self.phase_values(loss)
+        # The error names all, so the first one is enough.
         with pytest.raises(ValueError, match=next(iter(self.phase))):
             loss.set_phase(**self.phase, no_such_name=1.0)
         assert self.phase_values(loss) == before

@@ -61,7 +61,7 @@ class ProxyLossContract(LossContract):
         Broken convention if it fails: miners do not weight samples.
         """
         x, labels = self.batch()
-        # Samples 0 and 5 occur twice, 1 and 2 once, and all others never.
+        # Anchors, positives and negatives: samples 0 and 5 occur twice, 1 and 2 once, others never.
         mined = ([0, 0], [5, 5], [1, 2])
         weights = torch.zeros(len(x), device=x.device)
         weights[[0, 5]], weights[[1, 2]] = 1.0, 0.5
@@ -120,6 +120,7 @@ class ProxyLossContract(LossContract):
         def value(*parameters: Tensor) -> Any:
             torch.manual_seed(1)
             state = dict(zip(names, parameters, strict=True))
+            # Copies, because some losses change their buffers with each batch.
             state |= {name: buffer.clone() for name, buffer in loss.named_buffers()}
             return torch.func.functional_call(loss, state, (x.detach(), labels))
 

@@ -93,7 +93,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     for method, loss in zip(trained.methods, checked.losses, strict=True):
         space = search_space(method, experiment.protocol, experiment.model_of(method))
         searched = ", ".join(space) or "nothing"
-        inserted = [
+        inserted = [  # $NAME stands for a value that the harness knows
             f"{key}={value}" for key, value in method.arguments.items() if "$" in str(value)
         ]
         filled = f"; filled in for each training: {', '.join(inserted)}" if inserted else ""

@@ -26,5 +26,6 @@ def name_table(*columns: str, right: Container[str] = ()) -> Table:
 def print_table(table: Table) -> None:
     """Print a table, wider than the terminal if its longest words need that."""
     console = Console()
+    # Measured on a terminal that is wider than any table.
     min_width = Measurement.get(console, console.options.update(width=1000), table).minimum
     Console(width=max(console.width, min_width)).print(table)

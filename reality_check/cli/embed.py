@@ -126,7 +126,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _expand_dataset(data: str) -> dict[str, Any]:
-    """Return the settings of a data set; a plain folder of images gets a ``size``."""
+    """Return the settings of a data set; a plain folder of images gets a ``size``.
+
+    The default of such a folder is too small for the usual crops.
+    """
     from reality_check.config.named import dataset_of_path, expand
 
     dataset: dict[str, Any] = expand(data, "dataset", "datasets", None)
@@ -160,6 +163,7 @@ def _crop_size(model: Model, data: Any) -> int | None:
     from reality_check.models.trunk_building import published_crop_size
 
     if _is_own(model.trunk):
+        # Square images of one size need no crop; there is no shape if they have several.
         shape = data.image_shape
         return None if shape is not None and shape[0] == shape[1] else _DEFAULT_CROP
     return published_crop_size(model) or _DEFAULT_CROP

@@ -105,7 +105,7 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{experiment.name}: {len(experiment.methods)} methods on {experiment.dataset.name}, "
         f"model {experiment.model.name}, protocol {protocol.name}"
     )
-    epoch = "a pass over the data in"
+    epoch = "a pass over the data in"  # the next words are "batches of"
     if training.iterations_per_epoch != "pass":
         epoch = str(training.iterations_per_epoch)
     trainings = f"{count_trainings(experiment):,} trainings"
@@ -137,7 +137,7 @@ def _describe_trainings(experiment: Experiment) -> str:
     trials = search.trials_text
     if search.repeats > 1:
         trials = f"{search.repeats} searches of {trials}"
-    final = f", {runs} networks on all classes (complete)" * (Stage.FINAL in protocol.stages)
+    final = f", {runs} networks on all classes (complete)" if Stage.FINAL in protocol.stages else ""
     return f"{trials} and {runs} reproductions on {folds} folds{final}"
 
 

@@ -71,9 +71,9 @@ class LiveView:
         self._console = console
         self._workers = workers
         self._started = time.monotonic()
-        self._latest = 0.0
-        self._live: Live | None = None
-        self._stack: contextlib.ExitStack | None = None
+        self._latest = 0.0  # the time of the latest refresh
+        self._live: Live | None = None  # from the first refresh on
+        self._stack: contextlib.ExitStack | None = None  # ends the view; None: nothing is shown
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[LiveView]:

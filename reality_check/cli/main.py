@@ -14,6 +14,7 @@ from reality_check._version import __version__
 from reality_check.cli import (
     check,
     claim,
+    compare,
     embed,
     init,
     registry,
@@ -61,6 +62,7 @@ _ADDERS = (
     embed.add_parser,
     verdicts.add_parser,
     claim.add_parser,
+    compare.add_parser,
 )
 
 
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     printable_output()
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = _parse(words)
-    options.again = shlex.join(["reality-check", *words])
+    options.again = shlex.join(["reality-check", *words])  # how messages say to repeat the command
     try:
         return int(options.command(options))
     except UsageError as error:
@@ -99,6 +101,7 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
 
 
 def build_parser() -> Parser:
+    """Return the parser of all commands."""
     parser = Parser(
         prog="reality-check",
         description=_DESCRIPTION,

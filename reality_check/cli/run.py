@@ -170,6 +170,7 @@ def _run_with_progress(
     from reality_check.cli.progress_lines import ProgressLines
     from reality_check.launch.parallelism import Parallelism
 
+    # For the live view: by default one for each group of devices.
     workers = options.workers or max(len(options.devices) // options.processes_per_network, 1)
     parallelism = Parallelism(
         options.workers,

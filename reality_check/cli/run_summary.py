@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
-from reality_check.report.sections.untrained import untrained_sentence
-from reality_check.report.sections.verdict import SINGLE_SEARCH, leaders
-from reality_check.report.summary import Evidence, Summary
+from reality_check.report.sections.verdict import leaders, limits
+from reality_check.report.summary import Summary
 from reality_check.report.tables import not_trained
-from reality_check.report.wording import listed
+from reality_check.report.wording import listed, size_text
 from reality_check.results import ExperimentResults
 from reality_check.statistics import Estimate
 
@@ -24,15 +23,14 @@ def print_summary(results: ExperimentResults) -> None:
     for method in results.methods:
         cells = [summary.estimates(category).get(method.name) for category in categories]
         table.add_row(method.name, *map(_cell, cells))
+    # Untrained networks have one value, shown in the first column.
     for row in not_trained(summary, [PRIMARY]) if categories else ():
         others = ["-"] * (len(categories) - 1)
         table.add_row(row.method, _cell(row.cells[0].interval), *others)
     print_table(table)
     for leader, leading_in in leaders(summary).items():
         print(f"{leader} ({listed(leading_in)}).")
-    if summary.evidence is Evidence.SETTINGS:
-        print(SINGLE_SEARCH)
-    if sentence := untrained_sentence(summary):
+    for sentence in limits(summary):
         print(sentence)
     if results.deviations:
         print(
@@ -47,4 +45,4 @@ def _cell(estimate: Estimate | None) -> str:
         return "-"
     mean, half = 100 * estimate.mean, estimate.half_width
     interval = "" if half is None else f" ± {100 * half:.1f}"
-    return f"{mean:.1f}{interval} (n={estimate.n})"
+    return f"{mean:.1f}{interval} (n={size_text(estimate.effective_n)})"

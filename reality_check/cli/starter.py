@@ -147,6 +147,7 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
 
 
 def _check_features(name: str) -> None:
+    """Raise ``UsageError`` unless a file or folder of tensors has this path."""
     dataset = dataset_of_path(name) or {}
     if dataset.get("reader") != "tensors" or not Path(dataset["path"]).exists():
         raise UsageError(
@@ -156,6 +157,7 @@ def _check_features(name: str) -> None:
 
 
 def _check_name(file: Path) -> None:
+    """Raise ``UsageError`` if the YAML exists, or if its name cannot be that of an experiment."""
     if file.exists():
         raise UsageError(
             f"{file} exists already; rename it, or choose another name for the new one."

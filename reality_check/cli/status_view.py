@@ -41,6 +41,7 @@ def print_status(recorded: RecordedExperiment, as_json: bool = False, again: boo
 
 def show(state: dict[str, Any]) -> Group:
     """Return the status as tables and sentences that fit a terminal of 80 columns."""
+    # The fields of a row, in order.
     keys = "method", "stage", "search", "done", "wanted", "best", "mean_seconds"
     parts: list[Any] = [
         Text(f"{state['experiment']} in {state['folder']}:"),
@@ -101,10 +102,10 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         if stage["diverged"]:
             lines.append(f"{name}: {stage['diverged']} diverged, and count with value 0.")
     for failure in state["failures"]:
-        stage = stage_name(failure["stage"], failure["search"])
-        lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
+        title = stage_name(failure["stage"], failure["search"])
+        lines.append(f"Stopped: {failure['method']}, {title}: {failure['reason']}")
     if state["hours"]:
-        used = [
+        used = [  # with two decimals below 10 hours, else none
             f"{hours:.{2 if hours < 10 else 0}f} {_HOUR_UNITS.get(kind, f'hours on {kind}')}"
             for kind, hours in state["hours"].items()
         ]

@@ -44,12 +44,13 @@ def run(options: argparse.Namespace) -> int:
     if options.markdown:
         print(markdown(rows), end="")
         return DONE
-    experiment = None
+    heading = None
     for row in rows:
-        if row.experiment != experiment:
-            experiment = row.experiment
-            print(f"{experiment}:")
+        if row.experiment != heading:
+            heading = row.experiment
+            print(f"{heading}:")
         print(f"  {row.claim.name} ({row.claim.source}): {row.claim.text}")
+        # Without the signs of Markdown.
         print(f"    supported if {row.criterion.replace('`', '')}")
         print(f"    {row.verdict.replace('`', '').replace('**', '')}")
     for line in tally(rows):

@@ -107,6 +107,7 @@ class Claim(Strict):
         assert number is not None
         if isinstance(self.margin, str):
             return number / 100 * abs(score)
+        # Scores that are printed in percent are fractions.
         return number / 100 if metric_of(metric).percent else number
 
     def comparisons(self) -> Iterator[tuple[Measured, Measured]]:

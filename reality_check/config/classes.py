@@ -131,6 +131,7 @@ def registered_names(kind: str) -> dict[str, str]:
 def _find_registered(name: str, kind: str) -> Any:
     """Return the class of a plain name, from one of the libraries or a plugin."""
     names = registered_names(kind)
+    # The library that has the name, if any, and its import path there.
     owners = [(names[name], f"{names[name]}.{name}")] if name in names else []
     plugin = find_plugin(kind, name, owners)
     if plugin is not None:
@@ -182,7 +183,7 @@ def build(cls: Any, arguments: Mapping[str, Any], subject: str, extra: Mapping[s
         if key not in withheld
     }
     for key in keywords:
-        if key in extra and arguments[key] != f"${key}":
+        if key in extra and arguments[key] != f"${key}":  # not what the harness would pass
             raise UsageError(
                 f"{subject}: {key!r} is set by the harness; remove it from arguments (or write "
                 f"{key}: null, to withhold it from the class)."
@@ -216,7 +217,7 @@ def required_arguments(cls: Any) -> list[str]:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # such as a class written in C
         return []
-    settable = parameters[1:] if inspect.isclass(cls) else parameters
+    settable = parameters[1:] if inspect.isclass(cls) else parameters  # without self
     return [p.name for p in settable if p.kind in _BY_NAME and p.default is p.empty]
 
 
@@ -231,6 +232,7 @@ def _build_nested(key: str, value: Any, subject: str, extra: Mapping[str, Any]) 
         return _harness_value(value, subject, extra)
     name = str(value["class"])
     arguments = {argument: item for argument, item in value.items() if argument != "class"}
+    # Without a kind, only an import path is found, and messages name the argument.
     return build(find_class(name, kind or key), arguments, f"{subject}: {key} {name}", extra)
 
 
@@ -263,7 +265,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
             continue
         if base.__module__ == "torch.nn.modules.module":  # Module refuses its **kwargs
             return names, False
-        parameters = list(inspect.signature(init).parameters.values())[1:]
+        parameters = list(inspect.signature(init).parameters.values())[1:]  # without self
         names += [p.name for p in parameters if p.kind in _BY_NAME and p.name not in names]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, False

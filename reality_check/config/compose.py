@@ -56,6 +56,7 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     """
     file = find_experiment(path)
     raw = read_experiment(file)
+    # A name such as papers/000_sgsl/table3_cub200, if the experiment repeats a table of a paper.
     paper_name = next((name for name, other in paper_files().items() if other == file), None)
     if paper_name is not None and isinstance(raw.get("published_results"), Mapping):
         raw["published_results"] = {**raw["published_results"], "config": paper_name}
@@ -91,15 +92,16 @@ def compose(
             )
         if keys == ["variant"]:
             layers.check_variant(data, value, where)
-        if len(keys) == 1:
+        if len(keys) == 1:  # set before names are expanded, since the value may be one
             data[keys[0]] = value
     data = layers.choose_variant(data, where)
-    changes = data.pop(layers.CHANGES, [])
+    changes = data.pop(layers.CHANGES, [])  # of single methods
     _check_keys(data, where)
     expanders: dict[str, Callable[[], Any]] = {
         key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
     }
     expanders["methods"] = partial(expand_methods, data["methods"], beside)
+    # The expanded value of each key; mistakes in several of them are reported together.
     data |= zip(expanders, every(expanders.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
     # Overrides of the search are merged together, since its kind decides which keys are kept.
@@ -108,6 +110,7 @@ def compose(
         if keys == ["protocol", "search"]:
             changed_search.clear()
         if len(keys) > 1:
+            # A key of the search, and not the search as a whole.
             is_in_search = keys[:2] == ["protocol", "search"] != keys
             set_value(changed_search if is_in_search else data, keys, value)
     data = layers.merge(data, changed_search)
@@ -120,12 +123,15 @@ def compose(
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
     _add_controls(data, where)
     experiment: Experiment = validate(Experiment, data, where)
-    named_protocol(experiment.protocol.reference)
+    named_protocol(experiment.protocol.reference)  # raises if it does not exist
     return experiment
 
 
 def _add_controls(data: dict[str, Any], where: str) -> None:
-    """Append a copy of each control, unless the experiment has it already."""
+    """Append a second copy of each method in ``controls``, unless the experiment has it already.
+
+    A copy has seeds of its own, so that it differs from the method by chance only.
+    """
     controls, methods = data.get("controls"), data["methods"]
     if not isinstance(controls, list):
         return  # reported when the experiment is validated
@@ -147,7 +153,7 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
 
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
-    """Return the keys and values that turn the experiment's model into the named one."""
+    """Return the keys and values that turn ``common``, the experiment's model, into ``named``."""
     named_settings = validate(Model, {"name": "model", **named}, where).plain()
     try:
         common_settings = Model.model_validate(common).plain()
@@ -162,6 +168,8 @@ def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, 
 
 def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the YAML of an experiment, on top of its ``base`` if it names one.
+
+    ``trail`` has the files whose ``base`` led here.
 
     Raises:
         UsageError: a file cannot be read, or is its own base.

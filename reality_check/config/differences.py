@@ -22,7 +22,7 @@ def differing_keys(first: Any, second: Any, path: str = "") -> Iterator[str]:
     elif _is_list_of_mappings(first) and _is_list_of_mappings(second) and len(first) == len(second):
         for index, (left, right) in enumerate(zip(first, second, strict=True)):
             yield from differing_keys(left, right, f"{path}.{left.get('name', index)}")
-    elif first != second or isinstance(first, bool) != isinstance(second, bool):
+    elif first != second or isinstance(first, bool) != isinstance(second, bool):  # 1 == True
         yield path
 
 
@@ -44,11 +44,11 @@ def conflicting_keys(
     keys = []
     for key in differing_keys(first, second):
         name = key.removeprefix("code.")
-        if may_differ(key) or key == "code":
+        if may_differ(key) or key == "code":  # only one of the two has any fingerprints
             continue
         if name != key:  # a key of ``code``, whose value is a fingerprint
             fingerprints = [(plain.get("code") or {}).get(name) for plain in (first, second)]
-            if name == WEIGHTS:
+            if name == WEIGHTS:  # only those of the network that the methods share
                 fingerprints = [value and value.split(", ")[0] for value in fingerprints]
             if None in fingerprints or fingerprints[0] == fingerprints[1] or name in classes:
                 continue
@@ -59,7 +59,7 @@ def conflicting_keys(
 def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
     """Return the value at a key as named by :func:`differing_keys`, or ``absent``."""
     for part in dotted.split("."):
-        if isinstance(data, list):
+        if isinstance(data, list):  # its entries are addressed by their names, or else by index
             data = {
                 str(entry.get("name", index) if isinstance(entry, Mapping) else index): entry
                 for index, entry in enumerate(data)

@@ -68,7 +68,7 @@ def json_schema(beside: Path | None = None) -> Schema:
         classes += model.__subclasses__()
         if model.__name__ in definitions:
             _adapt(definitions[model.__name__], model)
-    for key, group in GROUPS.items():
+    for key, group in GROUPS.items():  # each takes a name, or a mapping that may have a base
         names = _name_schemas(config_files(group, beside), key)
         mappings = _mapping_schemas(top["properties"][key])
         top["properties"][key] |= {"anyOf": names + mappings}
@@ -105,6 +105,7 @@ def _adapt(definition: Schema, model: type[Strict]) -> None:
         value.pop("title", None)
         if alternatives := _ALTERNATIVES.get((name, key)):
             original = {keyword: value.pop(keyword) for keyword in [*value] if keyword != "default"}
+            # A key with several types has them in its own ``anyOf``.
             value["anyOf"] = [*original.pop("anyOf", [original]), *alternatives]
         default = _READER if key == "reader" else ""
         value.setdefault("description", descriptions.get(key, default))
@@ -121,7 +122,7 @@ def _attribute_docstrings(model: type[Strict]) -> dict[str, str]:
             (code,) = ast.parse(inspect.getsource(cls)).body
             assert isinstance(code, ast.ClassDef)
             for pair in itertools.pairwise(code.body):
-                match pair:
+                match pair:  # an annotated key with a string below it
                     case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(
                         value=ast.Constant(str(text_below))
                     ):
@@ -131,7 +132,10 @@ def _attribute_docstrings(model: type[Strict]) -> dict[str, str]:
 
 
 def _mapping_schemas(value: Schema) -> list[Schema]:
-    """Return the schemas of the mappings that a key accepts: one, or one per tag."""
+    """Return the schemas of the mappings that a key accepts: one, or one per tag.
+
+    They are removed from ``value``, the schema of the key.
+    """
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
     # Pydantic 2.7 wraps a reference in a list, ``allOf``, if there are other keywords beside it.
@@ -155,7 +159,8 @@ def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> Non
     changes = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
     for unwanted in ("type", "additionalProperties"):
-        method["properties"]["model"].pop(unwanted, None)  # pydantic 2.7 has only one
+        # Pydantic 2.7 has only the first.
+        method["properties"]["model"].pop(unwanted, None)
     properties["methods"] = {
         "description": properties["methods"]["description"],
         "anyOf": [

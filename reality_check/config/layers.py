@@ -34,9 +34,10 @@ def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the new mapping replaces the old one as a whole, as an optimiser does."""
-    replacing_keys = {"low", "high", "choices", "class"}
-    return bool(replacing_keys & {*old, *new}) or {"name", "lr"} <= {*new}
+    """Return whether the new mapping replaces the old one as a whole."""
+    replacing_keys = {"low", "high", "choices", "class"}  # of ranges, choices and classes
+    is_optimizer = {"name", "lr"} <= {*new}
+    return bool(replacing_keys & {*old, *new}) or is_optimizer
 
 
 def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any
     lower one; a mapping from names (or ``all``) changes these methods.
     """
     upper = dict(upper)
-    changes = [*lower.get(CHANGES, [])]
+    changes = [*lower.get(CHANGES, [])]  # of methods, the lowest first
     if isinstance(upper.get("methods"), Mapping):
         changes.append(upper.pop("methods"))
     elif "methods" in upper:

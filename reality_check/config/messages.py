@@ -57,6 +57,7 @@ def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:
     if kind in ("literal_error", "union_tag_invalid"):
         expected = context.get("expected") or context.get("expected_tags")
         if kind == "union_tag_invalid":
+            # Pydantic puts the discriminator between quotes, chr(39).
             name, value = f"{name}.{context['discriminator'].strip(chr(39))}", context["tag"]
         allowed = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
         return f"{name} must be one of {expected}, got {value!r}.{nearest(str(value), allowed)}"
@@ -86,7 +87,7 @@ def _without_tags(location: Sequence[Any]) -> list[Any]:
     """Return the location as in the YAML, without the tags that pydantic adds to it."""
     return [
         part
-        for key, part in itertools.pairwise((None, *location))
+        for key, part in itertools.pairwise((None, *location))  # ``part`` follows ``key``
         if part not in _TAGGED.get(key, ())
     ]
 
@@ -107,7 +108,7 @@ def _dotted(location: Sequence[Any], data: Any) -> str:
 def _valid_keys(location: Sequence[Any], model: Any) -> list[str]:
     """Return the valid keys of the model at a location as pydantic gives it, with tags."""
     for key, part in itertools.pairwise((None, *location)):
-        if part in _TAGGED.get(key, ()):
+        if part in _TAGGED.get(key, ()):  # the tag that follows a key
             model = _TAGGED[key][part]
         elif is_model(model) and part in model.model_fields:
             model = next(filter(is_model, kinds_of(model.model_fields[part].annotation)), None)

@@ -138,6 +138,7 @@ class ValueSchedule(Strict):
         """Return the last epoch, up to a limit, at which a value without searched keys changes."""
         if self.at or self.epochs or self.kind == "constant":
             return int(self.length)
+        # Such a value changes until the end: after every so many epochs, or after each.
         every = int(self.length) or 1
         return (limit - 1) // every * every
 
@@ -145,9 +146,9 @@ class ValueSchedule(Strict):
 def open_values(
     schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
 ) -> list[str]:
-    """Return the names of the values that change until the end of training."""
+    """Return the names of the values that change until an end of training that is not known."""
     if training.patience is None and training.selects_among(two_phases) == training.max_epochs:
-        return []
+        return []  # the end is max_epochs
     return [
         name
         for name, schedule in schedules.items()
@@ -282,6 +283,7 @@ class Method(Strict):
     @field_validator("model", mode="before")
     @classmethod
     def _interpret_model(cls, value: Any) -> Any:
+        """Interpret words that YAML 1.1 reads as something else, as :class:`Model` does."""
         key, value = "remove_last_bn_relu", Model.as_meant(value)  # type: ignore[operator]
         if isinstance(value, dict) and key in value:
             value[key] = Model._boolean_as_text(value[key])  # YAML 1.1 reads no as false
@@ -307,6 +309,7 @@ class Method(Strict):
     @field_validator("warm_start", mode="before")
     @classmethod
     def _read_warm_start(cls, value: Any, info: ValidationInfo) -> Any:
+        """Read the parameters of the method's best trial if an output folder is given."""
         if not isinstance(value, str):
             return value
         file = Path(value, "summary.json")

@@ -203,12 +203,13 @@ def find_metric(name: str, described: Mapping[str, Description] | None = None) -
         return _own_metric(name, described[name])
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if is_path or name in plugins("metric"):
-        return _own_metric(name, Description(name.rpartition(".")[2][:60]))
+        return _own_metric(name, Description(name.rpartition(".")[2][:60]))  # the longest title
     return None
 
 
 def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | None:
     """Return a metric on corrupted images or on images of the trainval classes, if there is one."""
+    # The metrics that are measured on such images.
     functions = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
     if metric is None or metric.images != "test" or metric.function not in functions:
         return None
@@ -294,9 +295,11 @@ def check_name(name: str) -> None:
 
 def _hint(name: str) -> str:
     """Return the nearest valid name as a question, ignoring upper and lower case."""
+    # The number at the end of the name is kept.
     depth = re.search(r"\d*$", name)[0].lstrip("0") or "1"  # type: ignore[index]
     others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
     names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]
+    # From a name in lower case to its spelling.
     spelled = {valid.lower(): valid for valid in (*names, *filter(find_metric, others))}
-    hint = nearest(name.lower(), spelled)  # a question with the name between quotes, or ""
+    hint = nearest(name.lower(), spelled)  # a question with the name between quotes, chr(39), or ""
     return f" Did you mean {spelled[hint.split(chr(39))[1]]!r}?" if hint else ""

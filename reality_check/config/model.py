@@ -81,7 +81,7 @@ class Embedder(Strict):
             if isinstance(value, Range) and key != "dropout" and not value.integer:
                 raise ValueError(f"{key} takes whole numbers; write int: true in its range")
             if isinstance(value, Range | Choices):
-                for end in ends_of(value):
+                for end in ends_of(value):  # both ends, or all choices
                     try:
                         Embedder.model_validate({key: end})
                     except ValidationError as error:
@@ -166,7 +166,9 @@ class Model(Strict):
     @field_validator("remove_last_bn_relu", mode="before")
     @classmethod
     def _boolean_as_text(cls, value: Any) -> Any:
-        return {True: "paper", False: "no"}[value] if isinstance(value, bool) else value
+        if isinstance(value, bool):  # YAML 1.1 reads no as false
+            return "paper" if value else "no"
+        return value
 
     @field_validator("head")
     @classmethod
@@ -241,7 +243,7 @@ class Model(Strict):
         """
         plain = self.plain()
         if changes.get("head") is not None:
-            plain |= dict.fromkeys(_PARTS) | {"neck": "none"}
+            plain |= dict.fromkeys(_PARTS) | {"neck": "none"}  # the parts are null
         elif any(changes.get(key) is not None for key in (*_PARTS, "neck")):
             plain |= {"head": None, "bn_relu_modules": 0}
         return Model.model_validate({**plain, **changes})

@@ -193,6 +193,7 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
         reader = "tensors" if saved else "image_folder"
     if reader is None:
         return None
+    # Names consist of certain signs, and begin with a letter or digit.
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", file.resolve().stem).lstrip("_.+-")
     return {"name": name[:64] or "data", "reader": reader, "path": str(file)}
 
@@ -201,7 +202,7 @@ def _is_plugin(name: str, beside: Path | None) -> bool:
     """Return whether a plugin's data set has that name; the user's own files take precedence."""
     shipped = shipped_files("datasets").get(name)
     used = config_files("datasets", beside).get(name)
-    if used != shipped:
+    if used != shipped:  # a file of the user
         return False
     owners = [("reality_check", str(shipped))] if shipped else []
     return find_plugin("dataset", name, owners) is not None
@@ -234,7 +235,7 @@ def _find_named(
 
 def _short_list(names: Iterable[str], group: str) -> str:
     """Return names for a message; of many, the first ones and the command that lists all."""
-    ordered = sorted(names, key=lambda name: ("/" in name, name))
+    ordered = sorted(names, key=lambda name: ("/" in name, name))  # names in sub-folders are last
     if len(ordered) <= _MOST_LISTED:
         return ", ".join(ordered) or "none"
     more = len(ordered) - _MOST_LISTED

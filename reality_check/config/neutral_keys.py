@@ -48,6 +48,6 @@ def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]
                 yield from ((mark, f"{key}.{inner}") for inner in mark.keys)
                 if not mark.keys:
                     yield mark, key
-        # Lists of models are not followed.
+        # The models in a union, or the model itself; those in a list are not followed.
         for inner in filter(is_model, get_args(field.annotation) or (field.annotation,)):
             yield from _marks(inner, f"{key}.")

@@ -46,16 +46,18 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 def _parse_value(text: str, types: Sequence[Any]) -> Any:
     """Parse the value of a key of these types, see :func:`parse_override`."""
     word = text.strip()
-    accepts_more = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in types or [Any])
-    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (accepts_more or str not in types)):
+    # Whether the key takes values other than text; without types, it takes anything.
+    takes_more = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in types or [Any])
+    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (takes_more or str not in types)):
         return parse_yaml(word)
     is_null = not word or (word == "null" and type(None) in types)
-    return parse_word(word) if accepts_more or is_null else word
+    return parse_word(word) if takes_more or is_null else word
 
 
 def _types_of(keys: Sequence[str]) -> list[Any]:
     """Return the types that the schema has for a key; none below a key with free keys."""
     types: list[Any] = [Experiment]
+    # The second key of ``methods`` is the name of a method.
     for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
         fields = [kind.model_fields.get(key) for kind in types if is_model(kind)]
         types = [kind for field in fields if field for kind in kinds_of(field.annotation)]
@@ -67,7 +69,7 @@ def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:
     target: Any = data
     dotted = ".".join(keys)
     for position, key in enumerate(keys[:-1]):
-        if isinstance(target, list):
+        if isinstance(target, list):  # of all lists, only ``methods`` has entries with names
             if position != 1 or keys[0] != "methods":
                 raise _list_error(keys[:position], dotted)
             target = _find_method(target, key, dotted)

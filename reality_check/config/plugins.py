@@ -59,6 +59,7 @@ class Plugin:
     @property
     def import_path(self) -> str:
         """The import path that names the object without the entry point."""
+        # ``module:object [extras]``
         return self.entry.value.partition("[")[0].strip().replace(":", ".")
 
     def load(self) -> Any:
@@ -91,7 +92,10 @@ def plugins(kind: str) -> dict[str, list[Plugin]]:
 
 @lru_cache(maxsize=16)
 def _installed(kind: str, path: tuple[str, ...]) -> dict[str, list[Plugin]]:
-    """Return the plugins on a ``sys.path``, cached because reading all metadata is slow."""
+    """Return the plugins on a ``sys.path``, cached because reading all metadata is slow.
+
+    ``path`` is only the key of the cache; Python reads ``sys.path`` itself.
+    """
     installed = [Plugin(kind, entry) for entry in entry_points(group=GROUPS[kind])]
     by_name: dict[str, list[Plugin]] = {}
     for plugin in sorted(installed, key=lambda plugin: (plugin.entry.name, plugin.title)):

@@ -92,6 +92,7 @@ class Split(Strict):
             if info.data.get("validation") is None:
                 raise ValueError("the rule own needs validation, a list of classes for each fold")
             return value
+        # None: the rule is invalid, and only that mistake is reported.
         if rule is not None and (value == 1) != (rule == "halves"):
             raise ValueError(
                 f"rule={rule} with folds={value}: the rule halves has 1 fold, the others have at "

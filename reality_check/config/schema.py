@@ -106,7 +106,7 @@ class Experiment(Strict):
             self._check_fixed,
             partial(self._check_published, names),
         ]
-        every(checks, ValueError)
+        every(checks, ValueError)  # reports the mistakes of all checks together
         return self
 
     def _check_batch(self, method: Method) -> None:
@@ -158,6 +158,7 @@ class Experiment(Strict):
                     )
 
     def _check_published(self, names: list[str]) -> None:
+        """Check that published results are of methods, whose ``names`` are in lower case."""
         for name in self.published_results.methods() if self.published_results else ():
             if name.lower() not in names:
                 raise ValueError(
@@ -169,6 +170,7 @@ class Experiment(Strict):
         try:
             self.model_of(method)
         except ValidationError as error:
+            # The reason is the message of a check of the model, or else that of pydantic.
             details = error.errors(include_url=False)[0]
             key = ".".join(["model", *map(str, details["loc"])])
             reason = details.get("ctx", {}).get("error", details["msg"])
@@ -233,6 +235,7 @@ class Experiment(Strict):
                 "schedules": {name: dict(item) for name, item in method.schedules.items()},
             }
             searched = find_searched(tunable, "")
+            # A second phase begins when validation no longer improves.
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"
                 raise ValueError(

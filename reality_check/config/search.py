@@ -160,7 +160,10 @@ LEFT_OUT = 0.02
 
 
 def least_retrained(trials: int, budget: int) -> int:
-    """Return how many of the best trials must be retrained so that few subsets are left out."""
+    """Return how many of the best trials must be retrained so that few subsets are left out.
+
+    A subset of ``budget`` trials is left out if none of its trials is retrained.
+    """
     allowed = LEFT_OUT * math.comb(trials, budget)
     return next(n for n in itertools.count(1) if math.comb(trials - n, budget) <= allowed)
 
@@ -176,6 +179,7 @@ ALL_KEYS = {**RepeatedSearches.model_fields, **SubsetsSearch.model_fields}.keys(
 
 def of_kind(search: Mapping[str, Any], kind: Any) -> dict[str, Any]:
     """Return a search as one of that kind, without the keys that only other kinds have."""
+    # Validation reports an unknown kind.
     others = ALL_KEYS - KINDS[kind].model_fields if str(kind) in KINDS else {}
     return {key: search[key] for key in search if key not in others} | {"kind": kind}
 
@@ -190,6 +194,7 @@ def kept_keys(search: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[
         search = of_kind(search, changes["kind"])
     trials, startup = changes.get("trials"), search.get("startup_trials")
     if isinstance(trials, int) and isinstance(startup, int):
+        # Validation reports a number of trials below 1.
         return {**search, "startup_trials": min(max(1, trials), startup)}
     return search
 
@@ -210,7 +215,7 @@ def _with_kind(search: Any) -> Any:
     if not isinstance(search, Mapping):
         return search
     search = {"kind": "one", **_from_earlier_versions(search)}
-    for key in sorted(search.keys() - of_kind(search, search["kind"])):
+    for key in sorted(search.keys() - of_kind(search, search["kind"])):  # the first, if any
         kinds = [name for name, model in KINDS.items() if key in model.model_fields]
         raise ValueError(
             f"{key}={search[key]} belongs to the kind {' or '.join(kinds)}, but this search is of "

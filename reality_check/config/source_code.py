@@ -44,7 +44,7 @@ def sources_of(out_dir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError):  # the user's code may have removed it
             sys.path.remove(str(folder))
         _forget(names)
         sys.modules.update(replaced)
@@ -73,6 +73,7 @@ def copy_sources(modules: set[str], out_dir: Path) -> None:
     for module in sorted(modules):
         for name, file in own_files(module).items():
             parts = name.split(".")
+            # A package is a folder with __init__.py, any other module a file.
             parts = [*parts, "__init__.py"] if file.stem == "__init__" else [*parts[:-1], file.name]
             copy, content = Path(out_dir, SOURCES, *parts), file.read_bytes()
             if not copy.exists() or copy.read_bytes() != content:
@@ -111,11 +112,12 @@ def own_files(module: str) -> dict[str, Path]:
     while waiting:
         name = waiting.pop()
         *packages, last = name.split(".")
-        if name in files or not last or _own_root(packages[0] if packages else last) != root:
+        if name in files or not last or _own_root(name.partition(".")[0]) != root:
             continue
         spec = PathFinder.find_spec(last, [str(root.joinpath(*packages))])
         if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
             files[name] = Path(spec.origin)
+            # Importing a module also imports its package.
             waiting += [".".join(packages), *_imports(name, files[name])]
     return files
 
@@ -130,8 +132,9 @@ def _own_root(top: str) -> Path | None:
         return None
     if spec is None or not (spec.submodule_search_locations or spec.has_location):
         return None
-    # A package has folders, a module only its file.
+    # The first folder of a package, or the file of a module.
     root = Path([*(spec.submodule_search_locations or ()), spec.origin][0] or "").resolve().parent
+    # Installed packages lie beside their metadata, or in a folder such as site-packages.
     is_installed = any(root.glob("*.dist-info")) and _distribution(top) is not None
     return None if is_installed or _INSTALLED & {*root.parts} else root
 
@@ -148,6 +151,7 @@ def _imports(module: str, file: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            # One dot stands for the package, each further one for the package around it.
             relative = package.rsplit(".", node.level - 1)[0] if node.level else ""
             source = ".".join(filter(None, (relative, node.module)))
             yield from (source, *(f"{source}.{alias.name}" for alias in node.names))
@@ -160,6 +164,7 @@ def _installed_package(top: str) -> str | None:
     package = _distribution(top)
     if package is None:
         return None
+    # Packages that do not come from an index have this file (PEP 610).
     origin = json.loads(package.read_text("direct_url.json") or "{}")
     commit = origin.get("vcs_info", {}).get("commit_id", "")
     address = f" ({origin['url']}{f'@{commit}' if commit else ''})" if origin else ""

@@ -337,5 +337,8 @@ class Training(Strict):
         return first, self.max_epochs - first
 
     def selects_among(self, two_phases: bool) -> int:
-        """Return the number of epochs among which the best one is selected."""
+        """Return the number of epochs among which the best one is selected.
+
+        They are those of the first phase if the second starts from the best weights of the first.
+        """
         return self.phase_epochs(two_phases and self.second_phase_epochs is None)[0]

@@ -86,6 +86,7 @@ def _as_meant(value: Any, field: FieldInfo | None) -> Any:
     """Return a value, as text if it is an unquoted word, or a bool whose key takes a number."""
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
+    # The types that a key with a bool accepts; for other values, [bool] converts nothing.
     kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
     # 1 stands for a Literal of numbers, such as Literal[1, 2].
     is_numeric = bool not in kinds and any(kind in kinds for kind in (int, float, 1))
@@ -174,7 +175,7 @@ def parse_value(value: Any, searched: bool = True) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if is_number(value) and not math.isnan(value):
-        return int(value) if isinstance(value, int) else float(value)
+        return int(value) if isinstance(value, int) else float(value)  # plain, not of a subclass
     raise ValueError(f"{value!r} is not kept by a YAML; write null, {_PLAIN}")
 
 
@@ -187,7 +188,7 @@ def parse_items(values: Any, searched: bool = True) -> Any:
         if not isinstance(key, str):
             raise ValueError(f"the key {key!r} is no text; write it in quotes")
         try:
-            parsed[str.__str__(key)] = parse_value(item, searched)
+            parsed[str.__str__(key)] = parse_value(item, searched)  # a plain str, not a subclass
         except ValueError as error:
             raise ValueError(f"{key}: {error}") from None
     return parsed
@@ -204,7 +205,7 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
     kind, allowed = (
         (Choices, ["choices"]) if "choices" in value else (Range, ["low", "high", "log", "int"])
     )
-    for key in sorted(map(str, {*value} - {*allowed})):
+    for key in sorted(map(str, {*value} - {*allowed})):  # the first, if any
         raise ValueError(
             f"unknown key {key!r} in a search range; write {{low: 0, high: 1}}, also with "
             "log: true or int: true, or {choices: [a, b]}"
@@ -218,10 +219,12 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
         return kind(**value)
     except ValidationError as error:
         first = error.errors()[0]
+        # The message of a check below, or else that of pydantic.
         raise ValueError(str(first.get("ctx", {}).get("error", first["msg"]))) from None
 
 
 def _check_ends(value: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` unless the values in the mapping of a range have the right types."""
     for key in ("low", "high"):
         if key not in value:
             raise ValueError(f"a range needs both low and high; {key!r} is missing")
@@ -234,13 +237,14 @@ def _check_ends(value: Mapping[str, Any]) -> None:
 
 
 def _check_choices(entries: Any) -> None:
+    """Raise ``ValueError`` unless choices are a list of different plain values, at least two."""
     if not isinstance(entries, list) or len(entries) < 2:
         raise ValueError(f"choices must be a list of at least two values, got {entries!r}")
     seen: dict[Any, Any] = {}
     for entry in entries:
         if isinstance(entry, list | Mapping):
             raise ValueError(f"choices must be plain values, got {entry!r}")
-        if entry in seen:
+        if entry in seen:  # 1, 1.0 and true are equal
             equal = f"{seen[entry]!r} and {entry!r}"
             raise ValueError(f"choices lists {equal}, which are equal; remove one")
         seen[entry] = entry
@@ -257,7 +261,7 @@ def parse_tunable(value: Any) -> float | Searched | None:
     if parsed is None or isinstance(parsed, Range):
         return parsed
     for entry in parsed.choices if isinstance(parsed, Choices) else [parsed]:
-        try:
+        try:  # NaN stands for what is not a number
             number = math.nan if isinstance(entry, bool) else float(entry)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = math.nan
@@ -269,11 +273,13 @@ def parse_tunable(value: Any) -> float | Searched | None:
 
 
 def ends_of(value: Any) -> list[Any]:
-    """Return all choices, both ends of a range, or the number itself."""
+    """Return all choices, both ends of a range, or the number itself; empty for other values."""
     if isinstance(value, Range):
         ends = [value.low, value.high]
         return list(map(int, ends)) if value.integer else ends
-    return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
+    if isinstance(value, Choices):
+        return value.choices
+    return [value] if is_number(value) else []
 
 
 def dump_value(value: Any) -> Any:
@@ -284,7 +290,9 @@ def dump_value(value: Any) -> Any:
 def _dumped(value: Searched) -> dict[str, Any]:
     """Return a range or choices as plain data; the ends of a range of integers as ints."""
     plain = value.model_dump(by_alias=True, exclude_defaults=True)
-    return plain | (dict(zip(_KEYS, ends_of(value), strict=False)) if "low" in plain else {})
+    if isinstance(value, Range):
+        plain["low"], plain["high"] = ends_of(value)
+    return plain
 
 
 def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:

@@ -42,7 +42,8 @@ def _construct_word(loader: Any, node: yaml.Node) -> Any:
     text = loader.construct_scalar(node)
     if not _UNAMBIGUOUS.fullmatch(text):
         return Unquoted(text)
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # ignoring a tag that is written
+    # (True, False): the word counts as one without quotes, and a tag in the text is ignored.
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
     return SafeConstructor.yaml_constructors[tag](loader, node)
 
 
@@ -112,7 +113,7 @@ def _parse(text: str) -> Any:
 def parse_word(text: str) -> Any:
     """Parse a text as one plain YAML value: quotes, brackets and comments have no meaning."""
     loader = _Loader("")
-    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # a word without quotes
     return loader.construct_object(yaml.ScalarNode(tag, text))
 
 
@@ -143,10 +144,14 @@ def unshared(data: Any, depth: int = 0) -> Any:
 
 
 def _size(node: yaml.Node, sizes: dict[int, float]) -> float:
-    """Return the number of values of a node with aliases expanded; infinite for a cycle."""
+    """Return the number of values of a node with aliases expanded; infinite for a cycle.
+
+    ``sizes`` has the results so far, by the id of the node.
+    """
     if id(node) not in sizes:
-        sizes[id(node)] = math.inf
+        sizes[id(node)] = math.inf  # found if the node contains itself
         children = node.value if isinstance(node, yaml.CollectionNode) else []
+        # The children of a mapping are pairs of key and value.
         parts = itertools.chain(*children) if isinstance(node, yaml.MappingNode) else children
         sizes[id(node)] = 1 + sum(_size(part, sizes) for part in parts)
     return sizes[id(node)]

@@ -62,7 +62,7 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
         UsageError: if the reader is unknown or the data cannot be read.
     """
     data: SampleSet | ImageFiles = _find_reader(config.reader).read(config)
-    if isinstance(data, ImageFiles):
+    if isinstance(data, ImageFiles):  # not decoded yet
         options = (config.size, config.channels, config.resize, config.on_broken)
         data = decode_files(data, *options, verify)
     warn_of_oddities(data)

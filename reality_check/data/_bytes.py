@@ -14,7 +14,7 @@ _MEGABYTE = 10**6
 def format_bytes(count: float) -> str:
     """Return a number of bytes as text: ``"1.2 GB"``, ``"340 MB"``, ``"12 kB"``."""
     for suffix, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if count >= factor:
+        if count >= factor:  # gigabytes get a digit after the point
             return f"{count / factor:.{1 if suffix == 'GB' else 0}f} {suffix}"
     return f"{count:.0f} bytes"
 
@@ -40,8 +40,9 @@ def byte_progress(description: str, total: int, done: int = 0) -> Iterator[Calla
 
         def advance_bytes(count: int) -> None:
             nonlocal processed
-            before, processed = processed // _MEGABYTE, processed + count
-            if processed // _MEGABYTE > before:
-                advance(processed // _MEGABYTE - before)
+            shown = processed // _MEGABYTE  # the bar counts whole megabytes
+            processed += count
+            if processed // _MEGABYTE > shown:
+                advance(processed // _MEGABYTE - shown)
 
         yield advance_bytes

@@ -28,7 +28,8 @@ def on_all_cores(function: Callable[[int], Result], count: int) -> Iterator[Resu
 
     cores = usable_cores()
     with ThreadPoolExecutor(cores) as threads:
+        # In parts, because ``map`` computes all results without waiting for them to be taken.
         for first in range(0, count, _RESULTS_PER_CORE * cores):
-            last = min(first + _RESULTS_PER_CORE * cores, count)
-            for results in threads.map(run_task, range(first, last, _CALLS_PER_TASK)):
+            end = min(first + _RESULTS_PER_CORE * cores, count)
+            for results in threads.map(run_task, range(first, end, _CALLS_PER_TASK)):
                 yield from results

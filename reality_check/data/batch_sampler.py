@@ -12,7 +12,7 @@ from reality_check.utils.errors import UsageError
 
 
 class _Sampler:
-    """Base class of samplers, whose state consists of named decks and a random generator."""
+    """Base class of samplers. Their state is a random generator and :class:`_Decks` by name."""
 
     def __init__(self, seed: int, **decks: _Decks) -> None:
         self._generator = np.random.default_rng(seed)
@@ -62,6 +62,8 @@ class ClassBalancedSampler(_Sampler):
         _check_batch(batch_size, samples_per_class, len(classes))
         self.classes_per_batch = batch_size // samples_per_class
         self._samples_per_class = samples_per_class
+        # One deck of all classes, and for each class a deck of its images, which sorting by class
+        # puts one after the other.
         super().__init__(
             seed,
             classes=_Decks(np.arange(len(classes)), np.array([len(classes)])),
@@ -74,6 +76,7 @@ class ClassBalancedSampler(_Sampler):
         Returns:
             int64, shape (batch_size,): K indices in a row for each class of the batch.
         """
+        # The only deck of classes has the number 0.
         classes = self._decks["classes"].draw(0, self.classes_per_batch, self._generator)
         count = self._samples_per_class
         return self._decks["images"].draw_from_each(classes, count, self._generator)
@@ -133,20 +136,24 @@ class _Decks:
     def __init__(self, cards: np.ndarray, sizes: np.ndarray) -> None:
         self._cards = cards.astype(np.int64)
         self._sizes = sizes.astype(np.int64)
-        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._starts = np.cumsum(self._sizes) - self._sizes  # index of each deck's first card
         self._dealt = self._sizes.copy()  # no card is left, so the first draw shuffles
 
     def draw(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
         """Deal ``count`` cards of one deck; cards repeat only if the deck has fewer."""
         size = int(self._sizes[deck])
-        runs = [min(size, count - done) for done in range(0, count, size)]
-        dealt = [self._draw_distinct(deck, run, generator) for run in runs]
-        return dealt[0] if len(dealt) == 1 else np.concatenate(dealt)
+        # The whole deck as often as it fits into ``count``, then the rest.
+        lengths = [min(size, count - done) for done in range(0, count, size)]
+        parts = [self._draw_distinct(deck, length, generator) for length in lengths]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def draw_from_each(
         self, decks: np.ndarray, count: int, generator: np.random.Generator
     ) -> np.ndarray:
-        """Deal ``count`` cards of each of several distinct decks, as calls of :meth:`draw` do."""
+        """Deal ``count`` cards of each of several distinct decks, as calls of :meth:`draw` do.
+
+        Decks with enough cards left are dealt together, which is faster.
+        """
         dealt = self._dealt[decks]
         has_enough = dealt + count <= self._sizes[decks]
         index = (self._starts[decks] + dealt)[:, None] + np.arange(count)
@@ -165,10 +172,10 @@ class _Decks:
         self._dealt[deck] = dealt + len(remaining)
         if not missing:
             return remaining
-        generator.shuffle(cards)  # in place
-        if len(remaining):  # the cards just dealt must not come first again
-            others = np.flatnonzero(~np.isin(cards, remaining))[:missing]
-            cards[:] = np.concatenate([cards[others], np.delete(cards, others)])
+        generator.shuffle(cards)  # a view, so this shuffles the deck itself
+        if len(remaining):  # cards that were not just dealt must come first
+            first = np.flatnonzero(~np.isin(cards, remaining))[:missing]
+            cards[:] = np.concatenate([cards[first], np.delete(cards, first)])
         self._dealt[deck] = missing
         return np.concatenate([remaining, cards[:missing]])
 

@@ -32,7 +32,8 @@ class Images:
         offsets: int64, shape (N,): index in ``pixels`` where each image begins.
         heights: int64, shape (N,): height of each image in pixels.
         widths: int64, shape (N,): width of each image in pixels.
-        channels: 1 (grey) or 3 (RGB). Image i is ``pixels[o : o + h * w * c].reshape(h, w, c)``.
+        channels: 1 (grey) or 3 (RGB). An image with offset o, height h, width w and c channels is
+            ``pixels[o : o + h * w * c].reshape(h, w, c)``.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Images:
             )
         size = int(np.prod(shape))
         start = int(self.offsets[0])
-        if (np.diff(self.offsets) == size).all():
+        if (np.diff(self.offsets) == size).all():  # the images follow one another
             flat = self.pixels[start : start + size * len(self)]
             return np.asarray(flat).reshape(len(self), *shape)
         return np.stack([self.image(index) for index in range(len(self))])

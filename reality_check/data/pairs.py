@@ -41,6 +41,7 @@ def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
     """
     subject = f"the list of pairs {pair_list.file!r}"
     row_of_name: dict[str, int] = {}
+    # ``pair_list.images`` is the beginning of names in the data set that the list leaves out.
     for row, name in enumerate([] if test.sample_names is None else test.sample_names):
         key = _normalize_name(name.removeprefix(pair_list.images))
         if name.startswith(pair_list.images) and row_of_name.setdefault(key, row) != row:
@@ -57,30 +58,34 @@ def _read_list(pair_list: PairList, test: SampleSet) -> Pairs:
         ) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{subject} cannot be read after {len(pairs)} pairs: {error}.") from None
-    first, second, flags = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
-    indices_by_kind = np.flatnonzero(flags), np.flatnonzero(flags == 0)
+    first, second, same_class = np.array(pairs, dtype=np.int64).reshape(-1, 3).T
+    indices_by_kind = np.flatnonzero(same_class), np.flatnonzero(same_class == 0)
     sizes = list(map(len, indices_by_kind))
     if sizes[0] != sizes[1] or sizes[0] % FOLDS or not pairs:
         raise UsageError(
             f"{subject} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
             f"folds need as many of each, a multiple of {FOLDS}; restore the list."
         )
+    # Change the order from (kind, fold, pair of the fold) to (fold, kind, pair of the fold).
     order = np.stack(indices_by_kind).reshape(2, FOLDS, -1).swapaxes(0, 1).ravel()
-    return torch.from_numpy(first[order]), torch.from_numpy(second[order]), flags[order] > 0
+    return torch.from_numpy(first[order]), torch.from_numpy(second[order]), same_class[order] > 0
 
 
 def _parse(text: str) -> Iterator[tuple[str, str, bool]]:
     """Yield for each pair its two images and whether they are of one class."""
+    # An empty text gets an empty first line, which the check of the number of pairs refuses.
     head, *lines = [line.split() for line in text.splitlines() if line.strip()] or [[]]
     if all(map(str.isdecimal, head)):  # LFW: numbers of folds and pairs per fold and kind
         if 2 * math.prod(map(int, head)) != len(lines):
             raise ValueError(f"its first line does not announce its {len(lines)} pairs")
         for a, number_a, *rest in lines:
-            b, number_b = rest if rest[1:] else (a, *rest)  # a line of one name is of one class
-            yield f"{a}/{a}_{int(number_a):04d}", f"{b}/{b}_{int(number_b):04d}", not rest[1:]
+            same = not rest[1:]  # NAME NUMBER NUMBER; two people are NAME NUMBER NAME NUMBER
+            b, number_b = (a, *rest) if same else rest
+            yield f"{a}/{a}_{int(number_a):04d}", f"{b}/{b}_{int(number_b):04d}", same
     else:
         # CALFW and CPLFW have two lines IMAGE FLAG for each pair, other lists IMAGE IMAGE FLAG.
         fields, step = text.split(), 4 if len(head) == 2 else 3
+        # Of the ``step`` fields of a pair, the first is an image, the last two are image and flag.
         columns = (fields[start::step] for start in (0, step - 2, step - 1))
         for a, b, flag in zip(*columns, strict=True):
             yield a, b, int(flag) > 0

@@ -26,19 +26,19 @@ class DeviceArray:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._array = weakref.ref(array)
+        self._array = weakref.ref(array)  # a copy on a GPU does not keep the original alive
         self.tensor = as_tensor(array)
 
     def take_off(self) -> None:
         """Leave the device; later batches are taken from the array in main memory."""
         array = self._array()
-        if array is not None:
+        if array is not None:  # otherwise nobody needs a batch any more
             self.tensor = as_tensor(array)
 
 
-#: Arrays on a device, by identity, for as long as they live.
+#: Arrays on a device, by the id of the array in memory, as long as that exists, and the device.
 _resident: dict[tuple[int, torch.device], DeviceArray] = {}
-#: Arrays that left the device when its memory ran out.
+#: The keys of arrays that left the device when its memory ran out.
 _evicted: set[tuple[int, torch.device]] = set()
 _process_count = 1
 
@@ -59,6 +59,7 @@ def device_array(array: np.ndarray, device: torch.device) -> DeviceArray:
 
 
 def _forget(key: tuple[int, torch.device]) -> None:
+    """Remove an array that no longer exists, because another one may get its id."""
     _resident.pop(key, None)
     _evicted.discard(key)
 

@@ -45,6 +45,7 @@ def similar_names(names: Iterable[str]) -> list[tuple[str, str]]:
 def _comparison_key(name: str) -> str:
     """Return a name without the differences that :func:`similar_names` ignores."""
     text = unicodedata.normalize("NFKC", name)
+    # The category "Cf" is invisible characters; zeros are leading unless after a digit or a point.
     text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
     text = re.sub(r"(?<![\d.])0+(?=\d)", "", " ".join(text.split()))
     return text if len(text) == 1 else text.casefold()
@@ -81,7 +82,7 @@ def copies(data: SampleSet, tested: Sequence[int]) -> str:
         tested: labels of the test classes.
     """
     if isinstance(data, ImageSet):
-        keys = data.digests.view(np.int64)[:, 0]
+        keys = data.digests.view(np.int64)[:, 0]  # the first 8 bytes of each checksum
     else:
         keys = np.array([hash(sample.tobytes()) for sample in data.samples.array()])
     _, content_ids = np.unique(keys, return_inverse=True)
@@ -90,7 +91,8 @@ def copies(data: SampleSet, tested: Sequence[int]) -> str:
         """Return how many samples have a copy in another group, given each sample's group."""
         # The distinct pairs of a content and a group, each as one number.
         pairs = np.unique(content_ids * data.num_classes + groups)
-        return int((np.bincount(pairs // data.num_classes) > 1)[content_ids].sum())
+        in_many_groups = np.bincount(pairs // data.num_classes) > 1  # for each content
+        return int(in_many_groups[content_ids].sum())
 
     count = count_in(data.labels)
     if not count:

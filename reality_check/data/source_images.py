@@ -49,7 +49,7 @@ class SourceImages:
         if data is None or len(data) != self.samples:
             return None
         if [data.class_names[label] for label in data.labels[self.rows]] != list(classes):
-            return None
+            return None  # the file's rows are in another order, or of other images
         return data.images[self.rows]
 
 
@@ -57,13 +57,18 @@ def dataset_json(config: Any) -> str:
     """Return a data set's configuration as JSON, with an absolute path and without download."""
     plain = config.plain()
     path = plain.get("path")
-    if path is not None and "${" not in path:
+    if path is not None and "${" not in path:  # variables are expanded where it is opened
         plain["path"] = str(expand_path(path).absolute())
     return json.dumps(plain | ({"download": False} if "download" in plain else {}))
 
 
 def recorded_source(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
-    """Return the images that ``reality-check embed`` recorded in a file; None if there are none."""
+    """Return the images that ``reality-check embed`` recorded in a file; None if there are none.
+
+    Args:
+        columns: from the name of each array of the file to the array.
+        samples: the number of rows.
+    """
     if "source" not in columns or "made_of" not in columns:
         return None
     fingerprint = json.loads(columns["made_of"])["data_fingerprint"]
@@ -72,7 +77,8 @@ def recorded_source(columns: Mapping[str, Any], samples: int) -> SourceImages | 
 
 @functools.lru_cache(maxsize=1)
 def _open_dataset(text: str, fingerprint: str) -> Any:
-    """Open the data set of a configuration; return None if it is missing or has changed."""
+    """Open the data set of a configuration in JSON; return None if it is missing or has changed."""
+    # Here, because that module imports this one.
     from reality_check.data import ImageSet, load_dataset
 
     try:

@@ -104,7 +104,7 @@ def class_splits(
     test = tuple(sorted(map(int, half if test_classes is None else test_classes)))
     trainval = tuple(label for label in range(num_classes) if label not in set(test))
     if rule == "own":
-        return _split_by_names(trainval, test, validation)
+        return _own_split(trainval, test, validation)
     if rule not in _RULES:
         raise UsageError(
             f"Split rule {rule!r} does not exist; write one of {', '.join(map(repr, _RULES))}."
@@ -114,6 +114,7 @@ def class_splits(
         raise UsageError(f"folds={folds}, but the rule 'halves' has one fold; write folds: 1.")
     if rule != "halves" and folds < 2:
         raise UsageError(f"folds={folds}, but a cross-validation needs at least 2; write folds: 4.")
+    # Each fold validates on 2 classes; a single fold also needs 2 to train on.
     required = 2 * max(folds, 2)
     if len(trainval) < required or len(test) < 2:
         raise UsageError(
@@ -121,11 +122,11 @@ def class_splits(
             f"which need at least {required} and 2: each validates on 2; write fewer folds or "
             "other split.test_classes, or give more classes."
         )
-    parts = (
+    all_folds = (
         _make_fold(trainval, [trainval[rank] for rank in ranks])
         for ranks in _RULES[rule](len(trainval), folds)
     )
-    return ClassSplits(trainval, test, tuple(parts))
+    return ClassSplits(trainval, test, tuple(all_folds))
 
 
 def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
@@ -154,34 +155,34 @@ def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
             f"{data.name!r} tests with queries and a gallery, so its classes cannot be {cut}; "
             "write protocol.split.test_classes: official."
         )
-    chosen = data.test_classes if test == "official" else None
-    labels = {name: label for label, name in enumerate(data.class_names)}
+    chosen = data.test_classes if test == "official" else None  # None: the second half
+    label_of = {name: label for label, name in enumerate(data.class_names)}
     if not isinstance(test, str):
-        chosen = _find_labels(test, labels, data.name, "test_classes")
+        chosen = _find_labels(test, label_of, data.name, "test_classes")
     validation = [
-        _find_labels(names, labels, data.name, f"validation[{fold}]")
+        _find_labels(names, label_of, data.name, f"validation[{fold}]")
         for fold, names in enumerate(options.validation or ())
     ]
     return class_splits(data.num_classes, options.folds, options.rule, chosen, validation)
 
 
 def _find_labels(
-    names: Sequence[str], labels: Mapping[str, int], dataset: str, key: str
+    names: Sequence[str], label_of: Mapping[str, int], dataset: str, key: str
 ) -> tuple[int, ...]:
     """Return the labels of class names; raise UsageError if a name does not exist."""
-    unknown = next((name for name in names if name not in labels), None)
+    unknown = next((name for name in names if name not in label_of), None)
     if unknown is not None:
         raise UsageError(
             f"protocol.split.{key} has the class {unknown!r}, but {dataset!r} has none of that "
-            f"name.{nearest(unknown, labels)}"
+            f"name.{nearest(unknown, label_of)}"
         )
-    return tuple(labels[name] for name in names)
+    return tuple(label_of[name] for name in names)
 
 
-def _split_by_names(
+def _own_split(
     trainval: tuple[int, ...], test: tuple[int, ...], validation: Sequence[Sequence[int]]
 ) -> ClassSplits:
-    """Return the split of the rule ``"own"``, given the validation classes of each fold."""
+    """Return the split of the rule ``"own"``; ``validation`` has the classes of each fold."""
     for number, classes in enumerate(validation):
         if tested := set(classes) & set(test):
             raise UsageError(
@@ -204,9 +205,9 @@ def _make_fold(trainval: Sequence[int], validation: Sequence[int]) -> Fold:
 
 
 def _mlrc_validations(total: int, folds: int) -> list[range]:
-    """Return the validation classes of each fold by the rule ``"mlrc"``, as ranks."""
+    """Return each fold's validation classes by the rule ``"mlrc"``, as ranks below ``total``."""
     size = total // folds
-    # Fold 0 wraps around: it validates on the last block.
+    # The block of fold 0 would end at 0; it is the last block instead.
     ends = [fold * total // folds or total for fold in range(folds)]
     return [range(end - size, end) for end in ends]
 

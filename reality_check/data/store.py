@@ -40,7 +40,7 @@ class PixelStore(_Store):
         self._channels = images.channels
         self._frame = _common_frame(images)
         if self._frame is not None:  # the array is a sequence of frames, and each image is one
-            self._rows = torch.from_numpy(self._offsets // int(np.prod(self._frame)))
+            self._frame_numbers = torch.from_numpy(self._offsets // int(np.prod(self._frame)))
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -51,7 +51,8 @@ class PixelStore(_Store):
             pixels, size = self._samples.tensor, int(np.prod(self._frame))
             # Any incomplete frame at the end is cut off.
             frames = pixels[: len(pixels) // size * size].view(-1, *self._frame)
-            return PixelBatch(gather(frames, self._rows[torch.from_numpy(rows)], self.device))
+            numbers = self._frame_numbers[torch.from_numpy(rows)]
+            return PixelBatch(gather(frames, numbers, self.device))
         sizes = np.stack([self._heights[rows], self._widths[rows]], axis=1)
         batch = self._copy_each(rows, sizes)
         return PixelBatch(batch.to(self.device, non_blocking=True), torch.from_numpy(sizes))
@@ -59,7 +60,7 @@ class PixelStore(_Store):
     def _copy_each(self, rows: np.ndarray, sizes: np.ndarray) -> Tensor:
         """Copy images of different sizes into one array, repeating their edge pixels."""
         pixels = self._samples.tensor
-        pinned = pixels.device.type != self.device.type == "cuda"
+        pinned = not self.resident and self.device.type == "cuda"  # page-locked for the upload
         shape = (len(rows), *sizes.max(axis=0).tolist(), self._channels)
         batch = torch.empty(shape, dtype=torch.uint8, device=pixels.device, pin_memory=pinned)
         starts = self._offsets[rows].tolist()
@@ -97,8 +98,9 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
         return samples[index.to(device, non_blocking=True)]
     if device.type == "cpu":
         return torch.index_select(samples, 0, index)
-    shape, pinned = (len(index), *samples.shape[1:]), device.type == "cuda"
-    out = torch.empty(shape, dtype=samples.dtype, pin_memory=pinned)
+    shape = (len(index), *samples.shape[1:])
+    # From page-locked memory, the copy to a GPU does not hold up the host.
+    out = torch.empty(shape, dtype=samples.dtype, pin_memory=device.type == "cuda")
     return torch.index_select(samples, 0, index, out=out).to(device, non_blocking=True)
 
 

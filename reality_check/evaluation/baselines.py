@@ -55,6 +55,7 @@ def score_baselines(
     shape = input_shape(test, training.augmentation)
     if images is None:
         images = build_pipeline(test, model, training.augmentation, device)
+    # Searched values of the model have their defaults.
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}  # by the name of the baseline
@@ -69,9 +70,10 @@ def score_baselines(
     scores, on_test = {}, names_on("test", extra_metrics)
     for name, forward in forwards.items():
         embeddings = embed(forward, network, images.evaluation_batches())
+        # True: on unit vectors.
         scores[name] = evaluate(embeddings, test.labels, True, on_test, test.queries)
-    networks = [network] * len(forwards)
-    for corruption, names in by_corruption(extra_metrics).items():
+    networks = [network] * len(forwards)  # the network of each function
+    for corruption, names in by_corruption(extra_metrics).items():  # names without the corruption
         corrupted = embed_corrupted(list(forwards.values()), networks, images, corruption)
         added_names = [name for name in names if name not in METRICS]  # METRICS are always computed
         for metrics, embeddings in zip(scores.values(), corrupted, strict=True):
@@ -103,5 +105,6 @@ def projection(images: Pipeline, size: int) -> Forward:
     """
     rows = evenly_spread(len(images), MOST_FITTED)
     vectors = torch.cat(list(map(as_vectors, images.evaluation_batches(rows))))
+    # There are no more components than vectors, or than values in a vector.
     mean, components = principal_components(vectors, min(size, *vectors.shape))
     return lambda batch: (as_vectors(batch) - mean) @ components.T

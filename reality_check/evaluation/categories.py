@@ -106,8 +106,8 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     if state is None:
         raise FileNotFoundError(path)
     # The state of a multilayer perceptron contains its searched values; a linear layer has none.
-    states = [value for key, value in state.items() if key.endswith("_extra_state")]
-    options = MLPEmbedder.read_options(states[0]) if states else {}
+    extra_states = [value for key, value in state.items() if key.endswith("_extra_state")]
+    options = MLPEmbedder.read_options(extra_states[0]) if extra_states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
     network = build_network(model, shape, embedding_size, seed=0, pretrained=False)
     network.load_state_dict(state)
@@ -136,6 +136,7 @@ def score_networks(
     scores = score(embeddings, names_on("test", extra_metrics))
     for corruption, names in by_corruption(extra_metrics).items():
         corrupted = embed_corrupted(networks, networks, images, corruption)
+        # METRICS are always computed.
         corrupted_scores = score(corrupted, [name for name in names if name not in METRICS])
         for category, metrics in scores.items():
             metrics.update(renamed(corrupted_scores[category], f"{corruption}_", names))

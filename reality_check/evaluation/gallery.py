@@ -51,6 +51,7 @@ def draw_gallery(
     queries = gallery_queries(test, count)
     neighbours = _neighbours(test, embeddings.cpu(), queries, normalize)
     used = np.unique(np.concatenate([queries, neighbours.ravel()]))
+    # Only the used images are drawn, so indices of images become positions in ``used``.
     grid = retrieval_gallery(
         _pictures(test, used),
         np.searchsorted(used, neighbours),

@@ -68,6 +68,7 @@ def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
     arrays = {}
     for category, metrics in scores.items():
         values = np.stack([metrics.per_query[name] for name in METRICS])
+        # Queries without a reference, whose scores are NaN, are left out.
         arrays[category] = values[:, ~np.isnan(values[0])].astype(np.float32)
     atomic_write(path, packed(arrays))
 
@@ -110,7 +111,7 @@ def read_query_scores(
 
 def _scored_queries(test: SampleSet) -> NDArray[np.int64]:
     """Return the indices of the test images that are queries with a reference of their class."""
-    if test.queries is None:
+    if test.queries is None:  # every image is a query, and a reference of the others
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
     gallery = np.unique(test.labels[~test.queries])
     return np.flatnonzero(test.queries & np.isin(test.labels, gallery))

@@ -124,6 +124,7 @@ def evaluate_both_geometries(
     own_metrics = evaluate(own_vectors, labels, normalize, own_names, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
+    # The empty list has no effect: all three metrics are returned.
     scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if raw_names else {}
     suffixed |= {name: scatter[name] for name in raw_names}
     return Metrics(own_metrics | suffixed, own_metrics.per_query)
@@ -187,16 +188,14 @@ def evaluate(
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
     if by_function or pairs:
         sample = Sample(embeddings.cpu(), labels, normalize, queries)
-    for function, metrics in by_function.items():
+    for function, metrics in by_function.items():  # a function that is not ours is the user's
         values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
     verified: dict[str, float] = {}
     for name, pair_list in (pairs or {}).items():
         result = _verify(sample, pair_list)
+        verified[f"verification_{name}"] = result.accuracy
         standard_error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
-        verified |= {
-            f"verification_{name}": result.accuracy,
-            f"verification_{name}_se": standard_error,
-        }
+        verified[f"verification_{name}_se"] = standard_error
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics(means | verified, {name: per_query[name] for name in METRICS})
 
@@ -267,7 +266,7 @@ def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
-    """Return three metrics of raw embeddings by name, even if ``sample.normalize``."""
+    """Return all three metrics of raw embeddings by name, even if ``sample.normalize``."""
     between, within, ratio = class_separability(sample.embeddings, sample.labels)
     return {
         "separability_raw": ratio,
@@ -284,6 +283,7 @@ def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
     """Decide whether pairs are of one class, by a threshold that is fitted to other pairs."""
     first, second, same = pairs
+    # Distances are those of unit vectors, or of raw ones as in Realigned Softmax Warping.
     convention: Convention = "insightface" if sample.normalize else "paper004"
     x = sample.embeddings
     return pair_verification(x[first], x[second], same, convention=convention)
@@ -293,7 +293,7 @@ def _binary_codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]
     """Score retrieval by binary codes, which are the same in both geometries."""
     x, y, *gallery = _split_queries(sample.embeddings, sample.labels, sample.queries)
     depths = [metric.depth for metric in metrics if metric.depth]
-    values = hamming_retrieval(x, y, depths or [1], *gallery)
+    values = hamming_retrieval(x, y, depths or [1], *gallery)  # which needs at least one depth
     return {f"binary_{name}": value for name, value in values.items()}
 
 
@@ -321,6 +321,7 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     # ``partner`` are positions of pairs of one class, ``other`` and ``stranger`` of pairs of two.
     class_start, class_size = np.repeat(starts, sizes), np.repeat(sizes, sizes)
     anchor = generator.choice(np.flatnonzero(class_size > 1), PAIRS)
+    # The partner is ``step`` positions after the anchor; the class's first follows its last.
     step = generator.integers(1, class_size[anchor])
     partner = class_start[anchor] + (anchor - class_start[anchor] + step) % class_size[anchor]
     other = generator.integers(0, len(labels), PAIRS)

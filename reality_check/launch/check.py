@@ -76,10 +76,11 @@ def check(
     """
     packs = packs_of(experiment)
     if trained_here:
-        pick_device(experiment.device)
+        pick_device(experiment.device)  # raises if this machine lacks it
     dataset = load_dataset(experiment.dataset, verify=verify)
     losses = _check_parts(experiment.trained(), dataset)
     experiment = with_trials(experiment)
+    # The fingerprints of what is trained here and, from the packs, of packed methods.
     code = check_packed(experiment, fingerprints(experiment.trained(), dataset), steps, packs)
     return Checked(experiment, dataset, losses, packs, code, trained_here)
 
@@ -99,6 +100,7 @@ def _check_parts(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
             for method in experiment.methods
         ),
     ]
+    # ``every`` makes all checks, and reports the mistakes of all of them together.
     return [checked for checked in every(checks) if checked is not None]
 
 
@@ -119,8 +121,9 @@ def _check_budget(search: Search) -> None:
 
 
 def _check_method_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:
-    classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
-    checked = check_loss(experiment, method, classes)
+    """Check a method's loss for the number of trainval classes; raise if it has a problem."""
+    num_classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
+    checked = check_loss(experiment, method, num_classes)
     if checked.problem is not None:
         raise UsageError(f"method {method.name!r} ({method.loss}): {checked.problem}.")
     return checked
@@ -135,10 +138,11 @@ def classes_of(method: Method) -> dict[str, str]:
 def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     """Return the fingerprints of the images, the pretrained weights, and the user's classes."""
     prints, reader = {"dataset": dataset.fingerprint()}, experiment.dataset
-    if isinstance(reader, FunctionData) and "." not in reader.function:
+    if isinstance(reader, FunctionData) and "." not in reader.function:  # no import path
         plugin = find_plugin("dataset", reader.function)
         if plugin is not None:
             prints["data set from"] = plugin.title
+    # An ordered set over all networks, with None for random weights.
     weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
     if any(weights):
         prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
@@ -160,12 +164,14 @@ def all_classes(experiment: Experiment) -> dict[str, str]:
     for method in experiment.methods:
         named.update(classes_of(method))
     for training in (experiment.protocol.training, *(m.training for m in experiment.methods)):
-        if training is not None:
+        if training is not None:  # its optimisers are pairs of a key and an Optimizer
             named.update({part.name: "optimizer" for _, part in training.optimizers})
     protocol = experiment.protocol
     named.update(dict.fromkeys(metrics_of_user(protocol), "metric"))
     sampler = protocol.search.sampler
-    return named | ({sampler: "sampler"} if "." in sampler else {})
+    if "." in sampler:  # not one of Optuna's
+        named[sampler] = "sampler"
+    return named
 
 
 def metrics_of_user(protocol: Protocol) -> list[str]:

@@ -86,16 +86,20 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     # ``fixed`` is the time that does not depend on the epochs of trainings.
     startup = time.process_time()  # importing and reading, which the worker repeats
     fixed = 2 * startup + _REPORT_SECONDS + _METHOD_REPORT_SECONDS * len(experiment.methods)
-    comparison = functools.cache(functools.partial(_measure_comparison, prepared, device))
+    # Measured once for each size of embeddings, since methods may share it.
+    measure_comparison = functools.cache(functools.partial(_measure_comparison, prepared, device))
     with _single_thread():
         times = every(
-            functools.partial(_measure, prepared, method, device, comparison)
+            functools.partial(_measure, prepared, method, device, measure_comparison)
             for method in experiment.methods
         )
-    # Baselines: trunk and embedder of every fold, and once the raw input and its components.
+    # Two evaluations for each network of a baseline, of the trunk's features and of the embedder's,
+    # and two more, once, of the raw input and its principal components. Each takes as long as those
+    # of the first method.
     (baselines,) = (study for study in make_plan(experiment) if study.key == BASELINES)
     networks = 1 + baselines.num_trials * prepared.protocol.split.folds
-    fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, True))
+    evaluation = times[0].evaluation(len(prepared.test_set), final=True)
+    fixed += networks * (times[0].build + 2 * evaluation)
     least, most = (
         fixed
         + sum(
@@ -115,16 +119,18 @@ def _seconds_of(
     training, folds = experiment.training_of(method), protocol.split.folds
     epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
     labels = prepared.dataset.labels
-    validation = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
-    test = len(prepared.test_set)
+    validation_size = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
+    test_size = len(prepared.test_set)
     evaluations = 2 + epochs / training.evaluate_every  # two before the training
-    overhead = times.build + _RECORD_SECONDS
-    fold = overhead + epochs * times.epoch + evaluations * times.evaluation(int(validation))
+    training_seconds = times.build + _RECORD_SECONDS + epochs * times.epoch
+    fold_seconds = training_seconds + evaluations * times.evaluation(int(validation_size))
+    test_seconds = times.evaluation(test_size, geometries=2, final=True)
+    # The concatenated embeddings of all folds, in two geometries, with the final metrics.
+    ensemble_seconds = 2 * times.compare(test_size, True)
     trial_seconds = {
-        Stage.SEARCH: folds * fold,
-        Stage.REPRODUCTIONS: folds * (fold + times.evaluation(test, 2, True))
-        + 2 * times.compare(test, True),
-        Stage.FINAL: overhead + epochs * times.epoch + times.evaluation(test, 2, True),
+        Stage.SEARCH: folds * fold_seconds,
+        Stage.REPRODUCTIONS: folds * (fold_seconds + test_seconds) + ensemble_seconds,
+        Stage.FINAL: training_seconds + test_seconds,
     }
     studies = [study for study in make_plan(experiment) if study.key.method == method.name]
     return float(sum(study.num_trials * trial_seconds[study.key.stage] for study in studies))
@@ -135,13 +141,13 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
-    has_two_phases, step = experiment.two_phases(method), training.evaluate_every
+    num_phases, step = 1 + experiment.two_phases(method), training.evaluate_every
     # The first evaluation, those within the patience, and the one that exceeds it.
     phase_epochs = step * (1 + training.patience // step + 1)
     # Evaluations before the last change of a schedule do not count.
     lengths = [schedule.length for schedule in method.schedules.values()]
     scheduled_epochs = max(lengths, default=0) // step * step
-    return min(training.max_epochs, int(scheduled_epochs) + (1 + has_two_phases) * phase_epochs)
+    return min(training.max_epochs, int(scheduled_epochs) + num_phases * phase_epochs)
 
 
 # -- measuring ------------------------------------------------------------------------------------
@@ -151,9 +157,12 @@ def _measure(
     prepared: PreparedExperiment,
     method: Method,
     device: torch.device,
-    comparison: Callable[[int], _Comparison],
+    measure_comparison: Callable[[int], _Comparison],
 ) -> _Times:
-    """Measure the times of a method on the first fold."""
+    """Measure the times of a method on the first fold.
+
+    ``measure_comparison`` takes the size of the embeddings.
+    """
     failed = (
         f"method {method.name!r}: its training fails in the first {_WARM_UP + _MAX_STEPS} steps, "
         "with searched values at the middle of their ranges"
@@ -163,28 +172,33 @@ def _measure(
         clock = _clock_for(device)
         started = clock()
         trainer.build()  # this and the steps below write no files
-        build = clock() - started
+        build_seconds = clock() - started
         images = trainer.validation_images
         indices = np.arange(min(len(images), 128))
         with allow_tf32(device, trainer.task.training.tf32):
             trainer.train_steps(_WARM_UP)
-            step = _mean_seconds(lambda: trainer.train_steps(1), clock)
+            step_seconds = _mean_seconds(lambda: trainer.train_steps(1), clock)
+            # The network is both what embeds a batch and what is put in evaluation mode.
             embed_seconds = _mean_seconds(
                 lambda: embed(trainer.network, trainer.network, images.evaluation_batches(indices)),
                 clock,
             )
-    compare = comparison(trainer.task.embedding_size)
-    return _Times(build, step * trainer.epoch_length, embed_seconds / len(indices), compare)
+    return _Times(
+        build_seconds,
+        step_seconds * trainer.epoch_length,
+        embed_seconds / len(indices),
+        measure_comparison(trainer.task.embedding_size),
+    )
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
     """Return the trainer that a search would create for the first fold."""
     protocol, training = prepared.protocol, prepared.experiment.training_of(method)
     model = prepared.experiment.model_of(method)
-    model = model.filled(middles(model.searched()))
+    model = model.filled(middles(model.searched()))  # searched values at the middle of their ranges
     fold = prepared.splits.folds[0]
     filled = fill_method(method, protocol, middle_params(method, protocol))
-    task = FoldTask(filled, model, training, training.embedding_size, 0, 0)
+    task = FoldTask(filled, model, training, training.embedding_size, network_seed=0, loss_seed=0)
     has_validation = protocol.selects_on == "validation"
     train = prepared.dataset.subset(fold.train if has_validation else prepared.splits.trainval)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
@@ -201,14 +215,16 @@ def _measure_comparison(
     labels = np.arange(count) // 4  # four samples per class
     embeddings = torch.randn(count, size, generator=torch.Generator().manual_seed(0)).to(device)
     clock = _clock_for(device)
+    normalize = True
     plain_seconds = _mean_seconds(
-        lambda: evaluate(embeddings, labels, True, selection_metrics), clock
+        lambda: evaluate(embeddings, labels, normalize, selection_metrics), clock
     )
     final_seconds = plain_seconds
-    if set(extra) - set(METRICS):
+    if set(extra) - set(METRICS):  # metrics that take more time than those that are always measured
         started = clock()
-        evaluate_both_geometries(embeddings, labels, True, extra)
+        evaluate_both_geometries(embeddings, labels, normalize, extra)
         final_seconds = (clock() - started) / 2
+    # Every sample is compared with every other one.
     return lambda samples, final: (
         (final_seconds if final else plain_seconds) * (samples / count) ** 2
     )

@@ -110,6 +110,7 @@ def environment(devices: Sequence[str]) -> dict[str, str]:
         return {}
     visible = _visible_gpus()
     numbers = [_gpu_number(device) for device in devices if device != "cpu"]
+    # These numbers count the GPUs that this process sees; the variable needs their names outside.
     return {_VISIBLE_VARIABLE: ",".join(str(n) if visible is None else visible[n] for n in numbers)}
 
 
@@ -124,6 +125,7 @@ def name_of(device: torch.device, count: int = 1) -> str:
         return str(device)
     first = device.index or 0
     numbers = [str(n) for n in range(first, first + count)]
+    # The names of these GPUs on the machine, if this process does not see all of them.
     visible = (_visible_gpus() or [])[first : first + count]
     return f"cuda:{','.join(visible or numbers)}"
 

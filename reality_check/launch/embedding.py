@@ -95,6 +95,7 @@ def embed_to_folder(
         )
     network, pipeline = _build(data, settings)
     trunk = settings.model.trunk
+    # A trunk of the user may load weights itself.
     if settings.model.weights == "none" and (trunk in TRUNKS or ":" in trunk):
         log(f"The weights of {trunk} are random (weights: none)")
     recipe = _recipe(data, settings, network)
@@ -119,7 +120,8 @@ def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
         else {}
     )
     options = validate(Augment, crops, "embed")
-    network = build_network(settings.model, input_shape(data, options), 1, seed=0)
+    embedding_size = 1  # the embedder is not used
+    network = build_network(settings.model, input_shape(data, options), embedding_size, seed=0)
     pipeline = build_pipeline(data, settings.model, options, settings.device, settings.batch_size)
     return network.to(settings.device).eval(), pipeline
 
@@ -150,7 +152,7 @@ def _embed_all(
         for batch in pipeline.evaluation_batches(np.arange(done, len(data))):
             features = network.features(batch).float()
             _check_finite(features, done, settings)
-            if vectors is None:
+            if vectors is None:  # only now the width of the features is known
                 shape = (len(data), features.shape[1])
                 vectors = np.lib.format.open_memmap(file, "w+", np.dtype(settings.dtype), shape)
             vectors[done : done + len(features)] = features.cpu().numpy()
@@ -209,7 +211,11 @@ def _recipe(data: SampleSet, settings: Embedding, network: Network) -> dict[str,
 
 
 def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
-    """Return the shape of the features that an earlier call wrote with the same recipe."""
+    """Return the shape (N, F) of the features that an earlier call wrote with the same recipe.
+
+    Raises:
+        UsageError: the folder has other content.
+    """
     try:
         earlier = json.loads(str(np.load(out / "made_of.npy")))
         samples, width = np.load(out / "x.npy", "r").shape

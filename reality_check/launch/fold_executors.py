@@ -117,7 +117,8 @@ class SerialExecutor:
         results = []
         for job in jobs:
             renew_lease()
-            # The other processes are still in a job that failed in this one.
+            # The other processes wait forever in an earlier job, which failed in this process only;
+            # the supervisor starts all of them again.
             if self._others_are_training:
                 os._exit(LOST)
             self._strategy.broadcast(job)
@@ -144,6 +145,7 @@ class SerialExecutor:
     def follow(self) -> None:
         """Take part in the jobs of the main process until it calls :meth:`close`."""
         while True:
+            # What the main process broadcasts: a job, or None at the end.
             job: FoldJob | None = self._strategy.broadcast(None)
             if job is None:
                 return
@@ -154,7 +156,7 @@ class SerialExecutor:
         """End :meth:`follow` in the other processes, if they are waiting for jobs."""
         if self._others_are_training:
             return
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # they have ended already
             self._strategy.broadcast(None)
 
 
@@ -187,7 +189,7 @@ class ProcessExecutor:
         """
         self._on_progress = on_progress
         pool = self._pool = self._pool or self._start()
-        self._lease_end.value = renew_lease()
+        self._lease_end.value = renew_lease()  # the processes wait once it is over
         try:
             # A signal that asks to stop must not meet a process that is not yet listening.
             with _block_signals(stopping.listening()):
@@ -198,7 +200,10 @@ class ProcessExecutor:
             os._exit(LOST)
 
     def _start(self) -> ProcessPoolExecutor:
-        """Create the pool of processes, and start the thread that receives their messages."""
+        """Create the pool of processes, and start the thread that receives their messages.
+
+        :func:`_initialize_process` says what the processes are given.
+        """
         context = multiprocessing.get_context("spawn")
         messages, self._writer = context.Pipe(duplex=False)
         self._lease_end: Any = context.RawValue("d", 0.0)  # a number in shared memory
@@ -237,6 +242,7 @@ class ProcessExecutor:
         pending, has_asked = set(futures), False
         while pending:
             done, pending = wait(pending, _POLL_SECONDS, FIRST_EXCEPTION)
+            # A fold run has failed unless its exception is None or a request to stop.
             if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
                 return
             if any(process.exitcode is not None for process in self._processes()):
@@ -263,7 +269,7 @@ class ProcessExecutor:
     def _collect(self, futures: Sequence[Future[FoldResult]]) -> list[FoldResult]:
         """Return the results, or raise an exception of a fold run after ending all processes."""
         errors = [future.exception() for future in futures if future.done()]
-        for error in errors:
+        for error in errors:  # a killed process comes first, since run() ends this one then
             if isinstance(error, BrokenProcessPool):
                 raise error
         for error in errors:
@@ -306,7 +312,17 @@ def _initialize_process(
     parent: int,
     signals: tuple[int, ...],
 ) -> None:
-    """Prepare a process of the pool: its signals, threads and GPU, and the arguments of jobs."""
+    """Prepare a process of the pool: its signals, threads and GPU, and the arguments of jobs.
+
+    Args:
+        load: reads the data set.
+        device: the device to train on.
+        num_sharing_gpu: the number of processes that share the GPU's memory.
+        send: sends a message about the progress to the parent.
+        lease_end: the time at which the lease of the trial ends, in memory shared with the parent.
+        parent: the process id of the parent.
+        signals: the signals that ask to stop, which are blocked when the process starts.
+    """
     die_with_parent(parent)
     stopping.listen(*signals)
     if signals:

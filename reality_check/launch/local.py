@@ -94,6 +94,7 @@ class LocalWorkers:
     def _replace(self, worker: _Worker, status: int) -> None:
         """Start a worker again that ended with ``status``, unless it died early too often."""
         lifetime = time.monotonic() - worker.started
+        # Counts the early deaths in a row; a late one starts a new row.
         worker.deaths = worker.deaths + 1 if lifetime < _EARLY_SECONDS else 1
         if worker.deaths > _MAX_EARLY_DEATHS:
             log = log_path(self.out_dir, worker.number)
@@ -101,6 +102,7 @@ class LocalWorkers:
             if status not in (-signal.SIGKILL, LOST):
                 last = log.read_text(errors="replace").strip().rpartition("\n")[2]
                 reason = f"the end of its log: {last}"
+            # The status in words.
             ended = str(subprocess.CalledProcessError(status, "worker")).rstrip(".")
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
@@ -111,9 +113,13 @@ class LocalWorkers:
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         """Start the process of a worker, whose output goes to its log."""
-        threads = dict.fromkeys(ENVIRONMENT, "1")
         devices = self._devices[number]
-        sharing = {WORKERS_ON_GPU: str(self._devices.count(devices))}
+        variables = {
+            **dict.fromkeys(ENVIRONMENT, "1"),
+            WORKERS_ON_GPU: str(self._devices.count(devices)),
+            OF_RUN: "1",
+            **environment(devices),
+        }
         log = log_path(self.out_dir, number)
         log.parent.mkdir(parents=True, exist_ok=True)
         forget_failure(self.out_dir, number)
@@ -123,7 +129,7 @@ class LocalWorkers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **threads, **sharing, OF_RUN: "1", **environment(devices)},
+                env={**os.environ, **variables},
                 # Ctrl-C then reaches only the parent, which ends its workers.
                 start_new_session=True,
             )

@@ -69,7 +69,7 @@ def open_folder(
     changed_names = [
         name for name, known in experiment.code.items() if code.get(name, known) != known
     ]
-    if changed_names:  # the experiment is that of an earlier run
+    if changed_names:  # only an experiment that a run has written has fingerprints of its own
         log(f"Different from the run that wrote this experiment.yaml: {', '.join(changed_names)}.")
     locked, restarted = _resolve_for_folder(experiment, code, out_dir)
     _check_storage(locked, out_dir)
@@ -98,7 +98,7 @@ def open_folder(
 def _record_facts(recorded: RecordedExperiment, checked: Checked) -> None:
     """Store what a report needs to know and cannot read without the data set."""
     prepared = PreparedExperiment(recorded.experiment, checked.dataset)
-    device = None if checked.trained_here else recorded.experiment.device
+    device = None if checked.trained_here else recorded.experiment.device  # None: this machine's
     if device == "auto":  # cluster jobs
         device = "cpu" if recorded.experiment.slurm.gpus == 0 else "cuda"
     recorded.set_attribute("data", prepared.describe_data(device))
@@ -114,7 +114,7 @@ def _record_growth(experiment: Experiment, out_dir: Path, log: Callable[[str], N
         recorded = _existing(experiment, out_dir)
         complete_counts: dict[str, dict[str, int]] = {}
         for study in recorded.states().ready():
-            if changes.keys() & DRAWING:
+            if changes.keys() & DRAWING:  # further draws need the same Optuna
                 check_version(study)
             counts = complete_counts.setdefault(study.method, {})
             counts[study.stage] = counts.get(study.stage, 0) + len(study.complete)
@@ -195,13 +195,13 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     results of different code are never mixed. If the code of a trunk has changed, no method starts
     over.
     """
-    users = [method for method in experiment.methods if {*changed} & classes_of(method).keys()]
+    names = [method.name for method in experiment.methods if {*changed} & classes_of(method).keys()]
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
-    if not users or trunks & {*changed}:
+    if not names or trunks & {*changed}:
         return []
-    names, first = [method.name for method in users], experiment.protocol.stages[0]
+    first_stage = experiment.protocol.stages[0]
     studies = _existing(experiment, out_dir).states().ready()
-    if any(s.complete for s in studies if s.method in names and s.stage is first):
+    if any(s.complete for s in studies if s.method in names and s.stage is first_stage):
         return []
     return names
 
@@ -217,7 +217,7 @@ def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[s
     measured = {experiment.protocol.selects_by}
     for study in _existing(experiment, out_dir).states().ready():
         for trial in study.complete.values():
-            measured.update(*(trial.scores or {}).values())
+            measured.update(*(trial.scores or {}).values())  # the metrics of every category
     return [name for name in changed if name not in measured]
 
 
@@ -242,6 +242,7 @@ def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]
     first = running = _running_trials(recorded)
     while running:
         for key, trial in running.items():
+            # A worker is running if its trial has changed, or if this machine sees its process.
             if trial != first.get(key) or (trial.worker and shares_process_ids(trial.worker)):
                 raise UsageError(_worker_message(trial.worker))
         if running is first:

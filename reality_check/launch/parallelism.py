@@ -84,6 +84,7 @@ class Parallelism:
                 f"device={device} is one GPU, but processes_per_network={processes} needs one for "
                 "each process; write device: cuda, or name that many by --devices."
             )
+        # Without any GPU, auto trains on the CPU.
         if device in ("auto", "cuda") and 0 < count < processes:
             raise UsageError(
                 f"processes_per_network={processes} needs a GPU for each process, but this machine "

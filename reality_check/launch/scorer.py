@@ -113,7 +113,7 @@ class Scorer:
                     embed_images(network, images, device) for network in networks
                 ]
                 trainval_scores = score_embeddings(
-                    trainval_embeddings, names, trainval.labels, None
+                    trainval_embeddings, names, trainval.labels, queries=None
                 )
                 for category, metrics in trainval_scores.items():
                     scores[category].update(renamed(metrics, "trainval_", names))
@@ -129,9 +129,10 @@ class Scorer:
     def _distances_to_proxies(
         self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
     ) -> dict[str, float]:
-        """Return AvgDTP, the mean over networks, each on its own training classes.
+        """Return AvgDTP, the average distance of training images to the proxies of their classes.
 
-        The result is empty if the loss has no proxy per class.
+        It is the mean over networks, each on its own training classes. The result is empty if the
+        loss has no proxy per class.
         """
         splits, device, distances = self._prepared.splits, self._prepared.device, []
         for fold, network in enumerate(networks):
@@ -166,6 +167,7 @@ class Scorer:
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
         """Score untrained networks as means over folds; trial 0 also scores the raw input."""
         prepared, protocol = self._prepared, self._prepared.protocol
+        # With these images, the raw input is scored too.
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         model, training = prepared.experiment.model, protocol.training
         test = self._evaluation_images(model, training, prepared.test_set)
@@ -207,6 +209,7 @@ class Scorer:
         if isinstance(samples, ImageSet):
             steps = preprocessing(model, samples.images.channels)
         augmentation = training.augmentation
+        # The samples are those of the test classes or of the trainval classes.
         key = (steps, augmentation.model_dump_json(), samples is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device

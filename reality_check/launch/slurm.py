@@ -63,7 +63,7 @@ class SlurmWorkers:
         self._log = log
         self._lost = 0
         self._file = own_path(recorded.out_dir, "slurm.json")
-        self.jobs = self._take_over()
+        self.jobs = self._take_over()  # from the number of a worker to the id of its job
         if self.jobs:
             log(f"SLURM jobs that keep running: {', '.join(self.jobs.values())}")
         self._submit(
@@ -102,7 +102,7 @@ class SlurmWorkers:
         for number in self.jobs:
             raise_failure(self._recorded.out_dir, number)
         if self._recorded.is_complete():
-            cancel(self.jobs.values(), "--state=PENDING")
+            cancel(self.jobs.values(), "--state=PENDING")  # running jobs end by themselves
             return True
         states = job_states(list(self.jobs.values()))
         if states is None:
@@ -174,6 +174,7 @@ def submit(recorded: RecordedExperiment, numbers: Sequence[int], folds_at_once: 
         **_job_parameters(experiment.slurm, experiment.name, experiment.device)
     )
     count = len(numbers)
+    # A list for each argument of a worker.
     arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
     try:
         jobs = executor.map_array(WorkerJob(), *arguments)
@@ -214,7 +215,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     stopping.listen(signal.SIGTERM, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
-    # A job that somebody has cancelled is no longer in the state RUNNING.
+    # Somebody may have cancelled the job, which is then no longer in the state RUNNING.
     if status == STOPPED and (notices or (job_states([job]) or {}).get(job) == "RUNNING"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM sends it to jobs that it requeues
         print(f"job {job} asks to be requeued", flush=True)
@@ -256,6 +257,7 @@ def _current_job_id() -> str:
 
 
 def _redirect_output_to(log: Path) -> None:
+    """Append all output of this process, and of processes that it starts, to a file."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         for stream in (sys.stdout, sys.stderr):

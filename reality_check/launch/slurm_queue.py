@@ -91,6 +91,7 @@ def require_slurm() -> None:
 
 
 def _run_command(*command: str) -> str | None:
+    """Return the output of a command, or ``None`` if it fails or takes too long."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -20,7 +20,7 @@ def main() -> int:
     parser.add_argument("worker", nargs=argparse.REMAINDER, help="arguments of launch.worker")
     options = parser.parse_args()
     die_with_parent()
-    if os.getppid() != options.parent:
+    if os.getppid() != options.parent:  # the parent had ended before
         return FAILED
     torchrun_options = ["--standalone", "--nproc-per-node", str(options.count)]
     try:

@@ -73,6 +73,7 @@ class TrialRunner:
     def resources(self, stage: Stage) -> dict[str, Any]:
         """Return the device of a trial and its number of processes (or GPUs), as its attributes."""
         device = self.prepared.device
+        # Folds on a GPU share it, and these stages have no folds that are trained at once.
         is_single = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
         processes = max(count, 1 if is_single else self._folds_at_once)
@@ -121,7 +122,7 @@ class TrialRunner:
             attributes = {**result.attributes, **trial.about_gpu}
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
-            context.renew_lease()
+            context.renew_lease()  # raises if the files are another worker's now
             index, search = context.trial_index, study.search
             remove_checkpoints(trial_folder(self.out_dir, study.method, study.stage, index, search))
             return TrialResult(self._metric.diverged, {"diverged": str(error)})
@@ -134,8 +135,8 @@ class TrialRunner:
         """End the other processes that train."""
         if "executor" in vars(self):  # the property has been used
             self.executor.close()
-        elif self.strategy.is_main:
-            with contextlib.suppress(RuntimeError):  # the others wait for a job that never came
+        elif self.strategy.is_main:  # the others wait for a job that never came
+            with contextlib.suppress(RuntimeError):  # they have ended already
                 self.strategy.broadcast(None)
 
     @functools.cached_property
@@ -179,12 +180,13 @@ class TrialRunner:
     def _train_fixed_epochs(self, trial: _Trial) -> FoldResult:
         """Train for a fixed number of epochs, without validation."""
         params = dict(trial.params)
-        epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
+        epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)  # of the two phases
         filled = trial.method.filled(params)
         if self.prepared.protocol.selects_on == "last":
-            has_two = filled.second_phase is not None
-            epochs = trial.method.training.phase_epochs(has_two)
-        return self._train_alone(trial, self._task(trial, filled, 0, epochs), None)
+            has_two_phases = filled.second_phase is not None
+            epochs = trial.method.training.phase_epochs(has_two_phases)
+        task = self._task(trial, filled, 0, epochs)
+        return self._train_alone(trial, task, selection_classes=None)
 
     def _train_selecting_on_test(self, trial: _Trial) -> FoldResult:
         """Train, and keep the epoch with the best score on the test classes.
@@ -205,7 +207,7 @@ class TrialRunner:
             "follow_up_epochs": [result.follow_up_epochs for result in results],
             "epochs_spent": [result.epochs_spent for result in results],
             "cut_short": [result.cut_short for result in results],
-            "curves": [
+            "curves": [  # pairs of epoch and score, with higher scores for better ones
                 [[row["step"], metric.sign * row[metric.name]] for row in result.curve]
                 for result in results
             ],
@@ -218,7 +220,10 @@ class TrialRunner:
     def _train_alone(
         self, trial: _Trial, task: FoldTask, selection_classes: tuple[int, ...] | None
     ) -> FoldResult:
-        """Train one network on all trainval classes."""
+        """Train one network on all trainval classes, as fold 0 of its trial.
+
+        ``selection_classes`` are those on which epochs are compared; ``None`` for fixed epochs.
+        """
         train, folder = self.prepared.splits.trainval, self._fold_folder(trial, 0)
         (result,) = self._run(trial, [FoldJob(task, 0, train, selection_classes, folder)])
         return result
@@ -269,6 +274,7 @@ class TrialRunner:
         """Train the jobs, and note in the trial which settings of the GPU were in use."""
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
         if self.prepared.device.type == "cuda":
+            # Settings that could not be used, with the reason; each once.
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
             settings = (trial.method.training.gpu.described(), *remarks)
             trial.about_gpu["gpu_settings"] = "; ".join(settings)

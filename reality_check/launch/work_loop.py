@@ -40,7 +40,7 @@ class WorkLoop:
             Stopped: this process was asked to stop.
         """
         while True:
-            check()
+            check()  # raises Stopped
             polled = time.monotonic()
             outcome = self._work_on_next_unit()
             if outcome == "done":
@@ -53,7 +53,7 @@ class WorkLoop:
     def _work_on_next_unit(self) -> Literal["worked", "wait", "done"]:
         """Run the next trial that is free; return what happened."""
         states = self._recorded.states()
-        for unit in next_units(states):
+        for unit in next_units(states):  # only the first, since the others may change by its end
             self._work_on(unit.study)
             return "worked"
         if states.is_complete():

@@ -58,7 +58,8 @@ def work(
     """
     torch.set_num_threads(1)
     keep_freed_memory()
-    # If folds are trained in other processes, this process uploads samples too when it scores.
+    # If folds are trained in other processes, this process uploads samples too when it scores, so
+    # it is one more that shares the GPU's memory.
     processes = folds_at_once + int(folds_at_once > 1)
     share_gpu(processes * int(os.environ.get(WORKERS_ON_GPU, "1")))
     worker = this_process()
@@ -75,6 +76,7 @@ def work(
         experiment = load_locked(out_dir)
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
+            # Opened without waiting for a server, so that a wrong URL is reported at once.
             check_studies(
                 experiment, RecordedExperiment(experiment, out_dir, only_reads=True).storage
             )
@@ -104,7 +106,7 @@ def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
         runner.follow()
         return
     with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
-        if is_sole_worker:
+        if is_sole_worker:  # the workers of running trials are gone
             recorded.release_all()
         if not recorded.is_complete():
             # Loaded before a trial is claimed: if this machine lacks one, no trial has failed.

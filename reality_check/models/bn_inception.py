@@ -85,6 +85,7 @@ class BNInception(nn.Module):
         self._add_convolution(f"{name}_double_3x3_2", block.double[1], block.double[1], 3, stride)
         if block.projection:
             self._add_convolution(f"{name}_pool_proj", width, block.projection, 1)
+        # Without a projection, the pooled input is passed on.
         return block.single + block.three[1] + block.double[1] + (block.projection or width)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ class BNInception(nn.Module):
         double = x
         for part in ("reduce", "1", "2"):
             double = self._convolve(f"{name}_double_3x3_{part}", double)
-        if not block.single:
+        if not block.single:  # a block of stride 2
             return torch.cat([three, double, _halve(x)], dim=1)
         pooled = F.avg_pool2d(x, 3, 1, 1) if block.pool == "average" else F.max_pool2d(x, 3, 1, 1)
         single = self._convolve(f"{name}_1x1", x)

@@ -18,8 +18,9 @@ class _FourBlocks(nn.Sequential):
                 nn.Conv2d(channels if index == 0 else width, width, 3, stride, 1, bias=False),
                 nn.BatchNorm2d(width),
                 nn.ReLU(inplace=True),
-                *([nn.MaxPool2d(2)] if pool else []),
             ]
+            if pool:
+                layers.append(nn.MaxPool2d(2))
         super().__init__(*layers)
         # In this layout CPUs use faster kernels (by a third, or more with pooling).
         untyped: Any = self  # older stubs of torch do not know memory_format here
@@ -32,7 +33,7 @@ class _FourBlocks(nn.Sequential):
         the last block of a ResNet. All other layers keep their names in the ``state_dict``.
         """
         last = max(i for i, layer in enumerate(self) if isinstance(layer, nn.BatchNorm2d))
-        for index in (last, last + 1):
+        for index in (last, last + 1):  # the BatchNorm and its ReLU
             self[index] = nn.Identity()
 
 

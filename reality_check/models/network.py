@@ -117,6 +117,7 @@ def build_network(
         if config.head is not None:
             return Network(trunk, *_build_preset(config, maps.shape[1], embedding_size))
         pooling, normalization = config.pooling or "average", config.normalization or "none"
+        # Flattened maps have more numbers than channels.
         width = int(POOLINGS[pooling]()(maps).shape[1])
         layers = _build_embedder(config.embedder or Embedder(), width, embedding_size)
         if config.neck != "none":

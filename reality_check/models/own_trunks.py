@@ -90,7 +90,7 @@ def _shape_arguments(shape: InputShape) -> dict[str, Any]:
 def _download_once(file: Path) -> Path:
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        hash_prefix = file.stem.rpartition("-")[2]
+        hash_prefix = file.stem.rpartition("-")[2]  # the end of the name, see BN_INCEPTION_URL
         torch.hub.download_url_to_file(
             BN_INCEPTION_URL, str(file), hash_prefix=hash_prefix, progress=sys.stderr.isatty()
         )

@@ -43,7 +43,7 @@ def build_augmentation(
     """
     image_options, vector_options = options.of_images(), options.of_vectors()
     if not isinstance(shape, TensorShape):
-        _refuse_options(vector_options, "images", "of vectors", "")
+        _refuse_options(vector_options, "images", "of vectors")
         return Augmentation(**image_options, preprocessing=preprocessing(model, shape[2]))
     _refuse_options(image_options, "no images", "of images", ", or take the protocol features")
     if model.preprocessing.model_dump(exclude_none=True):
@@ -51,14 +51,17 @@ def build_augmentation(
             "model.preprocessing is about pixels, but the samples are no images; remove it."
         )
     if not shape.dtype.is_floating_point:
-        _refuse_options(vector_options, "integers", "of floats", "")
+        _refuse_options(vector_options, "integers", "of floats")
     return VectorAugmentation(math.prod(shape.sizes), **vector_options)
 
 
 def _refuse_options(
-    options: dict[str, Any], samples_kind: str, options_kind: str, advice: str
+    options: dict[str, Any], samples_kind: str, options_kind: str, advice: str = ""
 ) -> None:
-    """Raise UsageError if options are set that have no meaning for the samples."""
+    """Raise UsageError if options are set that have no meaning for the samples.
+
+    The other arguments are words of the message.
+    """
     used = [key for key, value in options.items() if value != Augment.model_fields[key].default]
     if used:
         keys = ", ".join(f"augmentation.{key}" for key in used)

@@ -36,7 +36,7 @@ def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
             f"last_stride: 1 is for ResNets, whose last stage is layer4, but the {title} is a "
             f"{type(trunk).__name__} without one; remove last_stride."
         )
-    strided = [
+    strided = [  # convolutions, and in some networks poolings
         module
         for module in stage.modules()
         if not list(module.children()) and getattr(module, "stride", 1) not in (1, (1, 1))

@@ -90,10 +90,10 @@ class TimmTrunk:
     def _create(
         self, arguments: Mapping[str, Any], shape: tuple[int, int, int], weights: str | None
     ) -> nn.Module:
-        """Create the network with the published ``weights``, or with random ones if None."""
+        """Create the network with the weights of a full name with a tag, or random ones if None."""
         fixed: dict[str, Any] = {"num_classes": 0, "in_chans": shape[2]}
         if _returns_maps(self.name, json.dumps(dict(arguments), sort_keys=True), shape):
-            fixed["global_pool"] = ""
+            fixed["global_pool"] = ""  # no pooling
 
         def create(**options: Any) -> nn.Module:
             return self._timm.create_model(
@@ -102,7 +102,7 @@ class TimmTrunk:
 
         if weights is not None:
             return create(**arguments)  # load_published explains errors of downloads
-        return build(create, arguments, self.title, {})
+        return build(create, arguments, self.title, extra={})
 
 
 @lru_cache(maxsize=16)
@@ -112,13 +112,14 @@ def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> boo
 
     ``arguments`` is JSON, because the arguments of a cached function must be hashable.
     """
-    timm, title = import_library("timm", ""), f"trunk timm:{name}"
+    title = f"trunk timm:{name}"
+    timm = import_library("timm", title)
 
     def make(**options: Any) -> nn.Module:
         return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **options)
 
     with torch.random.fork_rng(devices=[]):
-        network = build(make, json.loads(arguments), title, {}).eval()
+        network = build(make, json.loads(arguments), title, extra={}).eval()
         try:
             output = network(torch.zeros(1, shape[2], *shape[:2]))
         except Exception as error:

@@ -39,7 +39,7 @@ class TorchvisionTrunk:
     def __init__(self, name: str) -> None:
         self.name = name
         self.title = f"trunk torchvision:{name}"
-        self._shifted = name in _MINUS_ONE_TO_ONE
+        self._shifted = name in _MINUS_ONE_TO_ONE  # trained with values of -1..1
         self._models = import_library("torchvision", self.title).models
         known = torchvision_names(self._models)
         if name not in known:
@@ -96,7 +96,7 @@ class TorchvisionTrunk:
             warnings.simplefilter("ignore", FutureWarning)
             if weights is not None:
                 return make(**arguments)  # load_published explains errors of downloads
-            return build(make, arguments, self.title, {})
+            return build(make, arguments, self.title, extra={})
 
 
 def torchvision_names(models: Any) -> list[str]:
@@ -116,7 +116,7 @@ def cut(network: nn.Module) -> nn.Module:
     for name, child in network.named_children():
         if name in _AFTER_MAPS:
             break
-        if name not in _AUXILIARY:
+        if name not in _AUXILIARY:  # a ModuleList cannot be called
             kept[name] = nn.Sequential(*child) if isinstance(child, nn.ModuleList) else child
     if type(network).__name__ == "DenseNet":
         kept["relu"] = nn.ReLU(inplace=True)  # DenseNet's forward calls it as a function

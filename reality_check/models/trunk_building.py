@@ -46,7 +46,7 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     source = find_source(config.trunk)
     trunk = _build(source, config, shape)
     if pretrained and config.weights != "none":
-        arguments = json.dumps(config.arguments, sort_keys=True)
+        arguments = json.dumps(config.arguments, sort_keys=True)  # hashable, for a cached function
         file = _find_file(config.weights, source.title) if _names_file(config.weights) else None
         version = None if file is None else _file_version(file)
         state = _read_weights(config.trunk, config.weights, arguments, version)
@@ -60,6 +60,7 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
 
 def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
     """Build the trunk with random weights; raise UsageError if it does not take such samples."""
+    # The user's trunks may take any samples, as identity does.
     if isinstance(source, OwnTrunk) and (source.name not in TRUNKS or config.trunk == "identity"):
         return source.build(config.arguments, shape)
     if isinstance(shape, TensorShape):
@@ -111,6 +112,7 @@ def preprocessing(config: Model, channels: int) -> Preprocessing:
 
 
 def _repeat_single(value: object) -> object:
+    """Return a tuple of one value as a tuple of three; other values unchanged."""
     return value * 3 if isinstance(value, tuple) and len(value) == 1 else value
 
 
@@ -175,7 +177,10 @@ def _file_version(file: Path) -> tuple[int, int]:
 def _read_weights(
     trunk: str, weights: str, arguments: str, version: tuple[int, int] | None
 ) -> Mapping[str, Tensor]:
-    """Read published weights, or a file if ``version`` is given, so that a new version is read."""
+    """Read published weights, or a file if its ``version`` is given.
+
+    If the version changes, the cache of this function does not know the file, so it is read again.
+    """
     source = find_source(trunk)
     if version is not None:
         return read_state(expand_path(weights), source.title)

@@ -19,8 +19,16 @@ from reality_check.utils.errors import UsageError
 _WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "net")
 #: First parts of the keys of layers after the trunk, whose weights are left out.
 _AFTER_TRUNK = {
-    *("fc", "classifier", "head", "heads", "last_linear", "embedder", "embedding"),
-    *("aux1", "aux2", "AuxLogits"),
+    "fc",
+    "classifier",
+    "head",
+    "heads",
+    "last_linear",
+    "embedder",
+    "embedding",
+    "aux1",
+    "aux2",
+    "AuxLogits",
 }
 
 
@@ -116,6 +124,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
 
 def _common_prefix(expected: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
     """Return the prefix that most of the trunk's keys have in the file, such as ``module.``."""
+    # How many keys have each prefix, which is empty or ends with a dot.
     prefixes = Counter(
         key[: -len(name)]
         for name in expected

@@ -56,6 +56,7 @@ def joined(packs: Sequence[Pack]) -> Pack:
         **plain_experiments[0],
         "methods": [method for experiment in plain_experiments for method in experiment["methods"]],
         "controls": [name for experiment in plain_experiments for name in experiment["controls"]],
+        # Without duplicates.
         "claims": [claim for n, claim in enumerate(claims) if claim not in claims[:n]],
         "code": joined_code([experiment["code"] for experiment in plain_experiments]),
         "storage": None,
@@ -71,6 +72,7 @@ def joined(packs: Sequence[Pack]) -> Pack:
 
 
 def _may_differ(key: str) -> bool:
+    """Return whether joined runs may differ in a key, which is dotted."""
     return is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _MAY_DIFFER)
 
 
@@ -108,8 +110,8 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
             f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
             "reality-check report A B --out DIR, which also takes packs."
         )
-    names = [[method.name for method in each.methods] for each in experiments]
-    if twice := [name for name in names[0] if name.lower() in map(str.lower, names[1])]:
+    names, others = ([method.name for method in each.methods] for each in experiments)
+    if twice := [name for name in names if name.lower() in map(str.lower, others)]:
         raise UsageError(
             f"{both} have the method {twice[0]!r} twice, but one run has it once; leave one of "
             "them out, or compare them with reality-check report A B --out DIR."
@@ -118,11 +120,11 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
 
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Return the fingerprints of all runs, which must not contradict each other, in one dict."""
-    fingerprints = {name: source for code in codes for name, source in code.items()}
+    joint = {name: fingerprint for code in codes for name, fingerprint in code.items()}
     weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
-    if weights:
-        fingerprints[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
-    return fingerprints
+    if weights:  # of all networks, each once
+        joint[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
+    return joint
 
 
 def _steps(packs: Sequence[Pack]) -> list[Step]:
@@ -131,6 +133,7 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         content = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
         first = steps.get(content, step)  # the same step as another pack took it
+        # ``done`` has counts of the methods of one pack only.
         steps[content] = dataclasses.replace(first, done={**step.done, **first.done})
     return list(steps.values())
 

@@ -105,7 +105,7 @@ def read_pack(path: Path) -> Pack:
         _check_protocol(path, archive.about, experiment)
         studies = json.loads(archive.files[_RECORDS])
         for study in studies.values():
-            trials_of(study)
+            trials_of(study)  # raises if one is invalid
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UsageError(f"{path} has records that cannot be read ({reason}).") from None
@@ -123,7 +123,7 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
     changed, recorded = about["given"], about["experiment"]
     if "kind" not in recorded["protocol"]["search"]:  # by an earlier version, which needs all keys
         changed["protocol"]["search"] = recorded["protocol"]["search"]
-    known = compose(changed, where=str(path)).plain()
+    known = compose(changed, where=str(path)).plain()  # with the defaults of this version
     return compose(_with_values(known, recorded), where=str(path))
 
 
@@ -144,6 +144,7 @@ def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment
     changed = [
         key
         for key, value in recorded.items()
+        # A key that this version does not have is looked up as it was recorded.
         if value_at(plain, key, value_at(about["experiment"], key)) != value
     ]
     actual_hash = _hash(recorded)
@@ -252,6 +253,7 @@ def public(experiment: Experiment) -> dict[str, Any]:
     """Return the experiment as plain data, without paths and settings of the machine."""
     plain = experiment.plain() | {"storage": None, "studies": None, "slurm": {}, "device": "auto"}
     dataset = plain["dataset"]
+    # Of a path, only the name of the file or folder is kept.
     for settings in (dataset, dataset.get("arguments") or {}):
         for key in {"path", "root"} & {*settings}:
             if isinstance(settings[key], str):
@@ -285,6 +287,7 @@ def _unpacked(pack: Pack) -> RecordedExperiment:
     folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="reality_check_")))
     if pack.steps:
         write_steps(list(pack.steps), folder)
+    # No file of records exists, and none is created.
     recorded = RecordedExperiment(pack.experiment, folder, only_reads=True)
     restore(pack, folder, pack.experiment, recorded.storage)
     return recorded

@@ -65,7 +65,8 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
     """Return the headings of all columns: built-in ones, then the user's own."""
-    return (*(column.title for column in BUILT_IN), *map(_heading, own_columns(summary).values()))
+    titles = (column.title for column in BUILT_IN if summary.results.reference)
+    return (*titles, *map(_heading, own_columns(summary).values()))
 
 
 def _heading(description: Description) -> str:
@@ -79,11 +80,15 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     names = own_columns(summary)
     record = summary.records.get(method)
     if record is None:
-        return (NOTHING,) * (len(BUILT_IN) + len(names))
+        return (NOTHING,) * len(column_titles(summary))
     values = {value.name: value.value for value in record.columns}
     cells = [values.get(name) for name in names]
     return (
-        *(column.cell_text(record, stage_of(category)) for column in BUILT_IN),
+        *(
+            column.cell_text(record, stage_of(category))
+            for column in BUILT_IN
+            if summary.results.reference
+        ),
         *(NOTHING if value is None else parameter(value) for value in cells),
     )
 

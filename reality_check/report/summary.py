@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
+from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, stage_of
 from reality_check.config.search import INDEPENDENT
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
@@ -21,6 +21,7 @@ from reality_check.statistics import (
     Difference,
     Estimate,
     Shares,
+    Weakness,
     all_subsets,
     allow_for_skew,
     compare_estimates,
@@ -29,6 +30,7 @@ from reality_check.statistics import (
     probability_of_improvement,
     subset_shares,
     variance_shares,
+    weak_evidence,
 )
 
 #: (category, metric, method)
@@ -54,7 +56,7 @@ class Evidence(enum.Enum):
         """Name of the units that n counts in tables."""
         return {
             Evidence.SEARCHES: "searches",
-            Evidence.SUBSETS: "trials of one random search",
+            Evidence.SUBSETS: "effective trials of one random search",
             Evidence.SETTINGS: "reproductions of one search's winner",
             Evidence.VALUES: "reproductions",
         }[self]
@@ -134,6 +136,11 @@ class Summary:
         return row.reproduction
 
     @cached_property
+    def titles(self) -> dict[str, str]:
+        """The titles of the three metrics of tables, by name."""
+        return METRICS | {PRIMARY: self.results.measure}
+
+    @cached_property
     def methods(self) -> tuple[str, ...]:
         """Names of the methods in the experiment's order."""
         named = [method.name for method in self.results.methods]
@@ -193,6 +200,26 @@ class Summary:
         if self.evidence is Evidence.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
         return over_searches(list(self._by_repeat(rows).values()))
+
+    def weaknesses(self, category: str) -> dict[str, Weakness]:
+        """Return why intervals of MAP@R may not hold, or are missing, by method.
+
+        :func:`weak_evidence` is for all subsets of one search whose trials were selected by MAP@R
+        too. Diverged retrainings, which count as 0, are named with any evidence.
+        """
+        found = {}
+        for method, estimate in self.estimates(category).items():
+            runs = getattr(self.records.get(method), stage_of(category), ())
+            diverged = sum(run.diverged is not None for run in runs)
+            weakness = None
+            if self.evidence is Evidence.SUBSETS and self.results.selected_by.name == PRIMARY:
+                rows = self.rows[category, PRIMARY, method]
+                weakness = weak_evidence(*self.subsets(rows), self.budget, estimate)
+            if diverged and estimate.half_width is not None:
+                weakness = Weakness("diverged", diverged, len(runs))
+            if weakness:
+                found[method] = weakness
+        return found
 
     def scatter(self, category: str, method: str) -> Shares:
         """Return the variances of a method's MAP@R between searches and between retrainings.

@@ -13,7 +13,7 @@ from typing import Any
 from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
 from reality_check.report.summary import Evidence, Summary
-from reality_check.report.wording import NOTHING, interval_text
+from reality_check.report.wording import NOTHING, interval_text, size_text
 from reality_check.results import ExperimentResults, Record, ResultRow
 from reality_check.statistics import Estimate, over_searches
 
@@ -128,7 +128,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
         missing = (Cell(None),) * (len(categories) - 1)
         others = sorted(not_trained(summary, (PRIMARY,)), key=lambda row: row.cells[0].rank)
         rows += [dataclasses.replace(row, cells=row.cells + missing) for row in others]
-    title = f"{METRICS[PRIMARY]} on the test classes"
+    title = f"{summary.results.measure} on the {summary.results.tested_on}"
     return ComparisonTable(title, tuple(categories), tuple(rows), column_titles(summary))
 
 
@@ -228,8 +228,8 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
     """Return the number of values of a row, and the planned number if some are missing."""
-    sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
-    text = " to ".join(map(str, dict.fromkeys(sizes[:1] + sizes[-1:]))) or "0"
+    sizes = sorted({cell.interval.effective_n for cell in cells if cell.interval is not None})
+    text = " to ".join(dict.fromkeys(map(size_text, sizes[:1] + sizes[-1:]))) or "0"
     record = summary.records.get(method)
     planned = summary.planned_repeats(record, stage_of(category)) if record else None
     incomplete = planned is not None and (not sizes or sizes[0] < planned)

@@ -108,6 +108,11 @@ def file_name(name: str, names: Iterable[str]) -> str:
     return f"{plain(name)}_{sha256(name.encode()).hexdigest()[:6]}" if shared else plain(name)
 
 
+def size_text(number: float) -> str:
+    """Return a number of units: ``"5"`` for ``5.0`` and ``"8.6"`` for ``8.63``."""
+    return rounded(number, 1).removesuffix(".0")
+
+
 def counted(number: int, noun: str) -> str:
     """Return ``"1 pair"`` for ``(1, "pair")`` and ``"3 pairs"`` for ``(3, "pair")``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -31,6 +31,7 @@ from reality_check.statistics._differences import (
     simultaneous_quantile,
 )
 from reality_check.statistics._effects import probability_of_improvement
+from reality_check.statistics._evidence import Weakness, weak_evidence
 from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
@@ -81,6 +82,7 @@ __all__ = [
     "Estimate",
     "Shares",
     "Simultaneous",
+    "Weakness",
     "all_subsets",
     "allow_for_skew",
     "budget_curve",
@@ -115,6 +117,7 @@ __all__ = [
     "t_quantile",
     "times_to_detect",
     "variance_shares",
+    "weak_evidence",
     "welch_degrees",
     "with_noise",
 ]

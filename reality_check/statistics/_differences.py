@@ -38,12 +38,15 @@ class Difference(Centred):
         n: sizes of the two samples, in units: reproductions, searches or trials.
         error: standard error of the difference; ``None`` without an interval.
         degrees: degrees of freedom of its t distribution; ``None`` without an interval.
+        effective_n: the effective numbers of units (:attr:`Estimate.effective_n`) of two estimates
+            with intervals; else ``None``.
     """
 
     p_value: float | None
     n: tuple[int, int]
     error: float | None = None
     degrees: float | None = None
+    effective_n: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

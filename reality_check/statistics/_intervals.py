@@ -45,7 +45,7 @@ class Estimate(Centred):
         mean: the estimate, in the unit of the values; NaN if a value is not finite.
         half_width: half-width of its interval; ``None`` without one, for example if ``n`` is 1.
         error: its standard error; ``None`` without an interval.
-        degrees: degrees of freedom of its t distribution; ``None`` without an interval.
+        degrees: degrees of freedom of its t distribution; ``None`` for a single value.
         n: number of units: values, searches, or trials of the one random search.
         deleted: the estimate without each of the units in turn; empty without an interval.
     """
@@ -54,6 +54,11 @@ class Estimate(Centred):
     degrees: float | None
     n: int
     deleted: Sequence[float] = field(default=(), repr=False)
+
+    @property
+    def effective_n(self) -> float:
+        """Number of equally weighted units that the estimate amounts to."""
+        return self.n if self.degrees is None else self.degrees + 1
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,10 @@ def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) 
         rounding = 1e-12 * np.abs(first.deleted).max()
         joint = float(jackknife_error(deleted)) if np.ptp(deleted) > rounding else 0.0
         if shared > 0.5:
-            error, degrees = joint, min(first.degrees + 1, first.n - 1)
+            error, degrees = joint, min(first.degrees + 1, second.degrees + 1, first.n - 1)
         error = max(error, joint)
-    return t_difference(mean, error, degrees, n)
+    effective_n = first.effective_n, second.effective_n
+    return replace(t_difference(mean, error, degrees, n), effective_n=effective_n)
 
 
 def compare_estimates(

@@ -59,14 +59,15 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
 
     Args:
         validation: validation scores of all T trials; a diverged trial counts as 0. Trials with
-            equal scores win equally often: the result is averaged over the orders of ties.
+            equal scores win equally often, and those of them that were retrained stand for all.
         tests: test scores of the best trials, by position in ``validation``: each the score of a
             retraining with a fresh seed, or the mean of several; 0 if it diverged.
         budget: N, the number of trials of a subset.
 
     Returns:
-        The estimate; it has no interval if only one trial was retrained, or if the weights are
-        worth fewer than three trials (:func:`subset_degrees`), as for a ``budget`` of T / 2.
+        The estimate; it has no interval if only one trial was retrained, if the weights are worth
+        fewer than three trials (:func:`subset_degrees`), as for a ``budget`` of T / 2, or if
+        :func:`left_out` is above :data:`MAX_LEFT_OUT`.
 
     Raises:
         ValueError: the budget is not between 1 and T, no trial was retrained, or ``tests`` has a
@@ -78,8 +79,9 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
     degrees = subset_degrees(len(validation), budget)
-    if not math.isfinite(error) or degrees < MIN_TESTED - 1:
-        return Estimate(mean, None, None, None, len(validation))
+    missing = left_out(validation, tests, budget) > MAX_LEFT_OUT
+    if missing or degrees < MIN_TESTED - 1 or not math.isfinite(error):
+        return Estimate(mean, None, None, degrees, len(validation))
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
         error = 0.0
     half_width = t_quantile(degrees) * error
@@ -110,9 +112,8 @@ def budget_curve(
 
 
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:
-    """Return the share of all subsets whose winner was not retrained."""
-    values, scores = _checked_arrays(validation, tests)
-    return float(_win_probabilities(values, budget)[np.isnan(scores)].sum())
+    """Return the share of subsets whose winner, and all trials tied with it, were not retrained."""
+    return 1 - float(_retrained_weights(*_checked_arrays(validation, tests), budget).sum())
 
 
 def subset_shares(
@@ -122,10 +123,8 @@ def subset_shares(
 
     The estimate is the weighted sum of the test scores. The same holds for the score of one query.
     """
-    values, scores = _checked_arrays(validation, tests)
-    probabilities = _win_probabilities(values, budget)
-    total = probabilities[~np.isnan(scores)].sum()
-    return {trial: float(probabilities[trial] / total) for trial in tests}
+    weights = _retrained_weights(*_checked_arrays(validation, tests), budget)
+    return {trial: float(weights[trial] / weights.sum()) for trial in tests}
 
 
 def planned_subsets_error(shares: Shares, trials: int, budget: int) -> float:
@@ -170,7 +169,10 @@ def subset_estimates(validation: Array, tests: Array, budget: int) -> tuple[Arra
     weights = subset_weights(trials, budget)
     without = subset_weights(trials - 1, budget) if budget < trials else np.full(trials - 1, np.nan)
     # Weighted sums of the retrained trials' scores, and of their weights, which normalize them.
-    sums = [ties.expected(np.where(retrained, s, 0.0), weights, without) for s in (scores, 1.0)]
+    sums = [
+        ties.expected(np.where(retrained, s, 0.0), retrained, weights, without)
+        for s in (scores, 1.0)
+    ]
     with np.errstate(invalid="ignore", divide="ignore"):
         estimate, ranked_deleted = (a / b for a, b in zip(*sums, strict=True))
     deleted = np.empty_like(ranked_deleted)
@@ -192,8 +194,9 @@ def subset_degrees(trials: int, budget: int) -> float:
 class _Ties:
     """Groups of trials with equal validation scores, after sorting by these.
 
-    Averaging over all orders of a group gives each of its trials the mean weight of the group. The
-    group of a trial has ``size`` trials, from position ``start`` to ``end``, exclusive.
+    The trials of a group win equally often. Its retrained trials are as good as a random choice of
+    them, so that their mean score stands for the group's. The group of a trial has ``size`` trials,
+    from position ``start`` to ``end``, exclusive.
     """
 
     def __init__(self, ranked: Array) -> None:
@@ -213,12 +216,14 @@ class _Ties:
         return self._at(total, self.end) - self._at(total, self.start)
 
     def expected(
-        self, values: Array, weights: Array, weights_without: Array
+        self, values: Array, retrained: Array, weights: Array, weights_without: Array
     ) -> tuple[Array, Array]:
         """Return the sum of values times probabilities to win, with all trials and without each.
 
         Args:
-            values: the values of the trials, sorted by validation, shape (..., T).
+            values: the values of the trials, sorted by validation, shape (..., T); 0 for trials
+                that were not retrained.
+            retrained: which trials were retrained, shape (..., T).
             weights: weights by rank of all T trials, shape (T,).
             weights_without: weights by rank of T - 1 trials, shape (T - 1,).
 
@@ -227,14 +232,14 @@ class _Ties:
         """
         # Without a trial, lower groups keep their ranks, higher groups lose one rank, and the rest
         # of the trial's group shares the ranks between them.
-        group = self.group_sums(values)
-        mean = group / self.size
+        group, known = self.group_sums(values), self.group_sums(retrained)
+        mean = group / np.maximum(known, 1)
         below = self._at(_cumulative_sums(mean * np.append(weights_without, 0.0)), self.start)
         above = _cumulative_sums(mean * np.insert(weights_without, 0, 0.0))
         above = above[..., -1:] - self._at(above, self.end)
         sums = np.append(0.0, np.cumsum(weights_without))
         within = sums[np.maximum(self.end - 1, self.start)] - sums[self.start]
-        rest = (group - values) / np.maximum(self.size - 1, 1)
+        rest = (group - values) / np.maximum(known - retrained, 1)
         return (mean * weights).sum(-1), below + above + within * rest
 
     @staticmethod
@@ -249,13 +254,14 @@ def _cumulative_sums(values: Array) -> Array:
     return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], -1)
 
 
-def _win_probabilities(validation: Array, budget: int) -> Array:
-    """Return each trial's probability to win a subset, by position in ``validation``."""
+def _retrained_weights(validation: Array, scores: Array, budget: int) -> Array:
+    """Return the weight of each retrained trial, by position; 0 for others (whose score is NaN)."""
     order = np.argsort(validation, kind="stable")
-    ties = _Ties(validation[order])
-    probabilities = np.empty(len(order))
-    probabilities[order] = ties.group_sums(subset_weights(len(order), budget)) / ties.size
-    return probabilities
+    ties, retrained = _Ties(validation[order]), ~np.isnan(scores[order])
+    wins = ties.group_sums(subset_weights(len(order), budget))
+    weights = np.empty(len(order))
+    weights[order] = retrained * wins / np.maximum(ties.group_sums(retrained), 1)
+    return weights
 
 
 def _checked_arrays(validation: Sequence[float], tests: Mapping[int, float]) -> tuple[Array, Array]:

@@ -34,7 +34,8 @@ def _is_superseded(trial: TrialRecord, made_of: Sequence[Mapping[str, Any]] | No
     # Only recorded keys are compared, since an earlier version recorded fewer. The list is empty if
     # the study no longer has that index.
     current = [
-        {key: data[key] for key in data.keys() & trial.made_of} for data in made_of[index:][:1]
+        {key: data[key] for key in data.keys() & trial.made_of}
+        for data in made_of[index : index + 1]
     ]
     return current != [trial.made_of]
 
@@ -47,7 +48,7 @@ def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[in
         if trial.state != "complete" or trial.superseded:
             continue
         if index is not None and index < num_trials:
-            complete.setdefault(index, trial)
+            complete.setdefault(index, trial)  # the earliest counts
     return dict(sorted(complete.items()))
 
 

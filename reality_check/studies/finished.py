@@ -106,10 +106,10 @@ def finished(study: StudyState, index: int | None, protocol: Protocol) -> Finish
     value = diverged = None
     trials = list(complete.values())
     if index is not None:
-        latest = complete[index]  # of the trials that count in this event
+        latest = complete[index]
         diverged = latest.diverged
         value = latest.value if has_value and diverged is None else None
-        complete = {
+        complete = {  # only the trials that were complete when this one ended
             n: trial
             for n, trial in complete.items()
             if _completion_key(trial) <= _completion_key(latest)

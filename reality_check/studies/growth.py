@@ -49,7 +49,10 @@ def record_step(
     done: dict[str, dict[str, int]],
     out_dir: Path,
 ) -> None:
-    """Record that an experiment grows, before the larger one is written."""
+    """Record that the experiment ``there`` grows, before the larger one is written.
+
+    ``changes`` has the values before and after by key; ``done`` is that of :class:`Step`.
+    """
     steps, plain = read_steps(out_dir), {key: list(pair) for key, pair in changes.items()}
     if steps and steps[-1].changes == plain:
         return  # already recorded by a run that was killed later
@@ -82,7 +85,7 @@ def without_growth(
     changes: dict[str, tuple[Any, Any]] = {}
     for key in NUMBERS:
         old, new = value_at(there, key, 1), value_at(ours, key, 1)  # one search has no repeats
-        if old and new and new > old:
+        if old and new and new > old:  # null: this protocol does not use the key
             changes[key] = (old, new)
     for key in LISTS:
         old, new = value_at(there, key), value_at(ours, key)
@@ -90,19 +93,21 @@ def without_growth(
             changes[key] = (old, new)
             for item in new:
                 if isinstance(item, str) and item not in (*old, *there["code"]):
-                    plain["code"].pop(item, None)  # the fingerprint of a metric of the user
+                    plain["code"].pop(item, None)  # the fingerprint of a new metric of the user
     for key, (old, _) in changes.items():
         set_value(plain, key.split("."), old)
-    searches = [experiment["protocol"]["search"] for experiment in (there, plain)]
-    plain["protocol"]["search"] = _as_begun(*searches)
-    names = [[method["name"] for method in experiment["methods"]] for experiment in (there, ours)]
-    if set(names[0]) <= set(names[1]):
+    begun, search = (experiment["protocol"]["search"] for experiment in (there, plain))
+    plain["protocol"]["search"] = _as_begun(begun, search)
+    old_names, new_names = (
+        [method["name"] for method in experiment["methods"]] for experiment in (there, ours)
+    )
+    if set(old_names) <= set(new_names):
         by_name = {method["name"]: method for method in plain["methods"]}
-        plain["methods"] = [by_name[name] for name in names[0]]
-        if len(names[1]) > len(names[0]):
-            changes["methods"] = (names[0], names[1])
+        plain["methods"] = [by_name[name] for name in old_names]  # in the order of the folder
+        if len(new_names) > len(old_names):
+            changes["methods"] = (old_names, new_names)
             plain["code"] = _code_without_growth(there["code"], ours["code"])
-    if "protocol.search.trials_per_parameter" in changes:
+    if "protocol.search.trials_per_parameter" in changes:  # the trials of a method follow from it
         trials = {method["name"]: method["trials"] for method in there["methods"]}
         for method in plain["methods"]:
             method["trials"] = trials.get(method["name"])
@@ -110,12 +115,13 @@ def without_growth(
 
 
 def _as_begun(recorded: Mapping[str, Any], search: dict[str, Any]) -> dict[str, Any]:
-    """Return a search as the recorded one where the existing trials would be drawn the same way."""
+    """Return ``search``, with values of ``recorded`` that draw the existing trials the same way."""
     if (recorded["kind"], search["kind"]) == ("one", "repeated"):
         search = of_kind(search, "one")
     if "sampler" in recorded and "sampler" in search:
-        start = [min(each["startup_trials"], recorded["trials"]) for each in (recorded, search)]
-        if search["sampler"] in INDEPENDENT or start[0] == start[1]:
+        # The number of existing trials that are drawn at random, before and now.
+        old, new = (min(each["startup_trials"], recorded["trials"]) for each in (recorded, search))
+        if search["sampler"] in INDEPENDENT or old == new:
             search["startup_trials"] = recorded["startup_trials"]
     return search
 
@@ -123,10 +129,12 @@ def _as_begun(recorded: Mapping[str, Any], search: dict[str, Any]) -> dict[str, 
 def _code_without_growth(recorded: Mapping[str, str], current: Mapping[str, str]) -> dict[str, str]:
     """Return the fingerprints of ``current``, without those of new methods."""
     code = {name: source for name, source in current.items() if name in {WEIGHTS, *recorded}}
+    # One text has the fingerprints of all pretrained weights; new methods may add to it.
     old, new = (set(prints.get(WEIGHTS, "none").split(", ")) for prints in (recorded, current))
     if old <= new:
         code.pop(WEIGHTS, None)
-        code.update({WEIGHTS: recorded[WEIGHTS]} if WEIGHTS in recorded else {})
+        if WEIGHTS in recorded:
+            code[WEIGHTS] = recorded[WEIGHTS]
     return code
 
 

@@ -37,6 +37,7 @@ def parameter_importance(
 ) -> Importance | None:
     """Return the share of the variance of the validation score that each parameter explains alone.
 
+    The shares are compared with noise: the largest share after random shuffles of the scores.
     Ranges with a logarithmic scale are compared on that scale. Diverged trials are left out, since
     their value of 0 would dominate everything else.
 
@@ -68,7 +69,10 @@ def _variance_shares(
     params: Sequence[dict[str, Any]],
     values: Sequence[float],
 ) -> dict[str, float]:
-    """Return the share of the variance of ``values`` that each parameter explains, by name."""
+    """Return the share of the variance of ``values`` that each parameter explains, by name.
+
+    Optuna computes it by functional ANOVA from a study, here with one trial for each value.
+    """
     study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
     for trial_params, value in zip(params, values, strict=True):
         study.add_trial(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 from optuna.storages import JournalStorage
@@ -44,7 +45,7 @@ def _repair(path: Path, lock: JournalFileSymlinkLock) -> None:
         return
     lock.acquire()
     try:
-        if _ends_with_newline(path):  # another process was writing its line
+        if _ends_with_newline(path):  # the line was not torn: its writer has finished it now
             return
         with path.open("r+b") as file:
             text = file.read()
@@ -57,7 +58,7 @@ def _repair(path: Path, lock: JournalFileSymlinkLock) -> None:
 def _ends_with_newline(path: Path) -> bool:
     """Whether a file is empty or ends with a newline."""
     with path.open("rb") as file:
-        if file.seek(0, 2) == 0:
+        if file.seek(0, os.SEEK_END) == 0:
             return True
-        file.seek(-1, 2)
+        file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"

@@ -23,7 +23,7 @@ from reality_check.utils.locks import try_lock
 from reality_check.utils.own_names import own_path
 
 #: Names of fingerprints that do not belong to a class of the user.
-_NO_CODE = {"dataset", "data set from", "pretrained weights"}
+_NOT_CLASSES = {"dataset", "data set from", "pretrained weights"}
 _NOT_SET = object()
 #: Pattern of the fingerprints of the user's code and of plugins until 2026-11 (of syntax trees).
 _EARLIER_FINGERPRINT = re.compile(r"^[0-9a-f]{64}$|, sha256:")
@@ -73,8 +73,8 @@ def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
     recorded = _read_locked(file)["code"]
     return [
         name
-        for name, source in experiment.code.items()
-        if name not in _NO_CODE and recorded.get(name) not in (None, source)
+        for name, fingerprint in experiment.code.items()
+        if name not in _NOT_CLASSES and recorded.get(name) not in (None, fingerprint)
     ]
 
 
@@ -107,7 +107,7 @@ def check_same_experiment(
     requested, _ = without_growth(recorded, requested)
     differing = differing_keys(recorded, requested)
     keys = [key for key in differing if key not in ignored and not is_result_neutral(key)]
-    keys.sort(key=lambda key: key.startswith("code."))
+    keys.sort(key=lambda key: key.startswith("code."))  # changed code comes last
     if keys:
         shown = describe_differences(keys, recorded, requested)
         raise UsageError(f"{out_dir} holds another experiment: {shown}. {_REMEDY}")

@@ -39,6 +39,7 @@ class _RepeatedDatabase:
         self._retries = retries
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        # Python calls this for every method of the database that is not defined below.
         return functools.partial(self._repeated, name)
 
     def _repeated(self, name: str, *args: Any, **kwargs: Any) -> Any:
@@ -92,7 +93,7 @@ class PatientStorage(_CachedStorage):
         )
         super().__init__(cast(RDBStorage, self._repeated))
         self._retries = retries
-        self._first_heartbeats: dict[int, float] = {}
+        self._first_heartbeats: dict[int, float] = {}  # their times by trial id
         self._monitor = HeartbeatMonitor()
         self._outages = 0  # number of outages when the monitor was created
 
@@ -125,6 +126,7 @@ class PatientStorage(_CachedStorage):
         try:
             return super().set_trial_state_values(trial_id, state, values)
         except optuna.exceptions.UpdateFinishedTrialError:
+            # The first call may have succeeded, and only its answer was lost.
             trial = self.get_trial(trial_id)
             expected = None if values is None else list(values)
             if trial.state is state and trial.values == expected:
@@ -148,7 +150,7 @@ class PatientStorage(_CachedStorage):
         if self._outages != self._retries.outages:
             # No worker could record a heartbeat during the outage, so start watching again.
             self._outages, self._monitor = self._retries.outages, HeartbeatMonitor()
-        heartbeats = {
+        heartbeats = {  # the seconds that :meth:`record_heartbeat` wrote last
             trial._trial_id: trial.user_attrs["seconds"]
             for trial in running
             if "seconds" in trial.user_attrs

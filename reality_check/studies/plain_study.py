@@ -49,7 +49,7 @@ def trials_of(plain: Mapping[str, Any]) -> list[FrozenTrial]:
 def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
     """Return a finished trial as plain data."""
     attributes = {key: value for key, value in trial.user_attrs.items() if key != _WORKER}
-    if _ERROR in attributes:
+    if _ERROR in attributes:  # "KIND: message", of which only the kind is kept
         attributes[_ERROR] = str(attributes[_ERROR]).partition(":")[0]
     return {
         "state": trial.state.name,

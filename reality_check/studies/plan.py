@@ -137,7 +137,7 @@ class PlannedStudy:
         networks: the number of networks that each trial trains.
         seed: the seed of the study.
         parameters: where the parameters of its trials come from.
-        after: the studies that must be complete before a trial can start.
+        waits_for: the studies that must be complete before a trial can start.
     """
 
     key: StudyKey
@@ -145,7 +145,7 @@ class PlannedStudy:
     networks: int
     seed: int
     parameters: Drawn | Given
-    after: Sequence[StudyKey] = ()
+    waits_for: Sequence[StudyKey] = ()
 
 
 def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[PlannedStudy, ...]:
@@ -155,19 +155,22 @@ def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[Plann
         experiment: the experiment.
         steps: the steps in which it has grown.
     """
-    searches = range(experiment.protocol.search.repeats)
-    methods = experiment.methods
-    planned = {
+    protocol, methods = experiment.protocol, experiment.methods
+    searches = range(protocol.search.repeats)
+    by_stage = {
         Stage.SEARCH: [_search(experiment, m, number) for number in searches for m in methods],
-        Stage.REPRODUCTIONS: [_retraining(experiment, m, False, steps) for m in methods],
-        Stage.FINAL: [_retraining(experiment, m, True, steps) for m in methods],
+        Stage.REPRODUCTIONS: [_retraining(experiment, m, steps) for m in methods],
+        Stage.FINAL: [_retraining(experiment, m, steps, is_final=True) for m in methods],
     }
-    stages = [stage for stage in STAGES if stage in experiment.protocol.stages]
-    count = min(experiment.protocol.runs, MOST_BASELINES)
-    metrics = experiment.protocol.final_metrics
-    seed = derive(experiment.seed, BASELINES.name)
-    baselines = PlannedStudy(BASELINES, count, 0, seed, Given(final_metrics=metrics))
-    return (*itertools.chain.from_iterable(planned[stage] for stage in stages), baselines)
+    studies = [study for stage in STAGES if stage in protocol.stages for study in by_stage[stage]]
+    baselines = PlannedStudy(
+        BASELINES,
+        min(protocol.runs, MOST_BASELINES),
+        networks=0,
+        seed=derive(experiment.seed, BASELINES.name),
+        parameters=Given(final_metrics=protocol.final_metrics),
+    )
+    return (*studies, baselines)
 
 
 def count_trainings(experiment: Experiment) -> int:
@@ -181,9 +184,11 @@ def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tu
     A reproduction keeps its position in this list when others are added.
     """
     protocol = experiment.protocol
+    # The numbers of retrained trials, and of reproductions of each, before each step and now.
     sizes = [(step.settings, step.reproductions) for step in steps]
-    order: dict[tuple[int, int], None] = {}
-    for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
+    sizes.append((protocol.search.settings, protocol.reproductions))
+    order: dict[tuple[int, int], None] = {}  # an ordered set
+    for settings, reproductions in sizes:
         pairs = itertools.product(range(settings), range(reproductions))
         order.update(dict.fromkeys(pairs))  # known pairs keep their positions
     return list(order)
@@ -193,27 +198,29 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
     """Return the plan of a method's search, the one with this number."""
     options, trials = experiment.protocol.search, experiment.trials_of(method)
     key = StudyKey(method.name, Stage.SEARCH, number)
-    stage, start = stage_name(Stage.SEARCH, number), method.starts_from
-    first = None if method.warm_start is None else dict(method.warm_start.values)
-    starts_from = None
+    warm_start, start = method.warm_start, method.starts_from
+    first = starts_from = None
+    waits_for: tuple[StudyKey, ...] = ()
     if start is not None:
         starts_from = StudyKey(start.method, Stage.SEARCH, number)
-        first = first or dict(start.neutral)  # a warm start has all parameters
+        waits_for = (starts_from,)
+        first = dict(start.neutral)
+    if warm_start is not None:  # all parameters are known, so none come from another search
+        starts_from, first = None, dict(warm_start.values)
     drawn = Drawn(
         options.sampler,
         options.sampler_arguments,
         min(options.startup_trials, trials),
-        derive(experiment.draw_seed_of(method), stage, "draws"),
+        derive(experiment.draw_seed_of(method), stage_name(Stage.SEARCH, number), "draws"),
         first,
-        None if method.warm_start is not None else starts_from,
+        starts_from,
     )
     seed, folds = derive(experiment.seed, key.name), experiment.protocol.split.folds
-    after = () if starts_from is None else (starts_from,)
-    return PlannedStudy(key, trials, folds, seed, drawn, after)
+    return PlannedStudy(key, trials, folds, seed, drawn, waits_for)
 
 
 def _retraining(
-    experiment: Experiment, method: Method, is_final: bool, steps: Sequence[Step]
+    experiment: Experiment, method: Method, steps: Sequence[Step], is_final: bool = False
 ) -> PlannedStudy:
     """Return the plan of a method's reproductions, or of its final runs."""
     protocol, search = experiment.protocol, experiment.protocol.search
@@ -221,7 +228,9 @@ def _retraining(
     reproductions = StudyKey(method.name, Stage.REPRODUCTIONS)
     has_reproductions = Stage.REPRODUCTIONS in protocol.stages
     has_search = Stage.SEARCH in protocol.stages
-    # The best trials of the first search, or the best trial of each search.
+    # What each trial retrains: a search, the rank of a trial in it, and the repetition. These are
+    # the best trials of the first search (retrain_best), or else the best trial of each search;
+    # nothing if there is no search.
     retrains = [
         (searches[0], i, repetition)
         if search.retrain_best is not None
@@ -239,13 +248,13 @@ def _retraining(
         final_metrics=protocol.final_metrics,
         from_pack=method.packed is not None,
     )
-    after = searches if has_search else []
+    waits_for = searches if has_search else []
     if epochs_from is not None:
-        after.append(epochs_from)
+        waits_for.append(epochs_from)
     key = StudyKey(method.name, Stage.FINAL) if is_final else reproductions
     networks = 1 if is_final else protocol.split.folds
     seed = derive(experiment.seed, key.name)
-    return PlannedStudy(key, protocol.runs, networks, seed, given, tuple(after))
+    return PlannedStudy(key, protocol.runs, networks, seed, given, tuple(waits_for))
 
 
 # -- what is known of a study ---------------------------------------------------------------------
@@ -371,15 +380,16 @@ class StudyState:
         that trial. In studies of earlier versions, they belong to the index of the retraining.
         """
         is_first = self.search == 0
-        kind = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
+        stage = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
+        # Studies of earlier versions lack "seeds_by_trial"; those not yet begun will have it.
         if self.retrained and (not self.about or "seeds_by_trial" in self.about):
-            return [kind, *self.retrained[trial_index].key]
-        return [kind, trial_index]
+            return [stage, *self.retrained[trial_index].key]
+        return [stage, trial_index]
 
     @property
     def free(self) -> list[int]:
         """The indices of the trials that a worker may claim."""
-        taken = {
+        taken = {  # a waiting attempt may be claimed by any worker
             trial.trial_index
             for trial in self.attempts
             if trial.holds_its_index and trial.state != "waiting"
@@ -447,14 +457,14 @@ class States:
 
     def _state(self, planned: PlannedStudy) -> StudyState | None:
         """Return the state of a study, or ``None`` while a study before it is not complete."""
-        earlier = {key: self.get(key) for key in planned.after}
-        known = {key: state for key, state in earlier.items() if state and state.is_complete}
-        if len(known) < len(earlier):
+        earlier = {key: self.get(key) for key in planned.waits_for}
+        complete = {key: state for key, state in earlier.items() if state and state.is_complete}
+        if len(complete) < len(earlier):
             return None
         record = self._read(planned.key)
         if isinstance(planned.parameters, Drawn):
-            return _drawn_state(planned, planned.parameters, record, known)
-        return _given_state(planned, planned.parameters, record, known)
+            return _drawn_state(planned, planned.parameters, record, complete)
+        return _given_state(planned, planned.parameters, record, complete)
 
 
 def _drawn_state(
@@ -463,13 +473,17 @@ def _drawn_state(
     record: StudyRecord | None,
     earlier: Mapping[StudyKey, StudyState],
 ) -> StudyState:
-    """Return the state of a study whose parameters are drawn, after the complete ``earlier``."""
+    """Return the state of a study whose parameters are drawn.
+
+    ``earlier`` has the complete studies that it waits for.
+    """
     first = drawn.first
     if drawn.starts_from is not None:
-        best = earlier[drawn.starts_from].best
+        best = earlier[drawn.starts_from].best  # without one, the first trial is sampled
         first = None if best is None else {**(first or {}), **best.params}
     about = {} if record is None else record.attributes.get("about") or {}
     space = parse_value(about["space"]) if "space" in about else {}
+    # Only trial 0 depends on data from outside of the study.
     made_of = () if first is None else [{"first": first}]
     return StudyState(planned, record, planned.num_trials, space, first=first, made_of=made_of)
 
@@ -484,16 +498,20 @@ def _given_state(
     retrained = _retrained_trials(given, earlier)
     searches = [state for key, state in earlier.items() if key.stage is Stage.SEARCH]
     params: list[Mapping[str, Any] | None]
-    if not searches:
+    if not searches:  # nothing is searched, so ``retrained`` is empty
         params = [{}] * planned.num_trials
-    elif all(run.trial is None for run in retrained):
+    elif all(retraining.trial is None for retraining in retrained):  # all searches diverged
         retrained, params = [], []
     else:
         params = [_params_of(given, retrained, index, earlier) for index in range(len(retrained))]
     metrics = list(given.final_metrics)
-    made_of = [  # ``retrained`` is empty if nothing was searched
-        {"params": trial_params, "final_metrics": metrics, "retrained": run and run.key}
-        for trial_params, run in itertools.zip_longest(params, retrained)
+    made_of = [
+        {
+            "params": trial_params,
+            "final_metrics": metrics,
+            "retrained": retraining and retraining.key,  # None if nothing is searched
+        }
+        for trial_params, retraining in itertools.zip_longest(params, retrained)
     ]
     return StudyState(
         planned,
@@ -530,29 +548,31 @@ def _params_of(
     trial = retrained[index].trial
     if trial is None:
         return None
-    if given.round_epochs_up_to is None:
+    if given.round_epochs_up_to is None:  # reproductions: the epochs are not fixed
         return dict(trial.params)
     runs = [trial]
     if given.epochs_from is not None:
+        # Final runs and reproductions retrain the same trials in the same order.
         reproductions = earlier[given.epochs_from].complete
-        key = retrained[index].key[:2]
+        key = retrained[index].key[:2]  # the search and the trial, without the repetition
         same = [reproductions[i] for i, other in enumerate(retrained) if other.key[:2] == key]
         runs = [run for run in same if run.diverged is None]
     totals = [epoch for run in runs for epoch in run.fold_epochs]
     follow_ups = [epoch for run in runs for epoch in run.follow_up_epochs]
-    first, second = final_epochs(totals, follow_ups, given.round_epochs_up_to)
-    return {**trial.params, "epochs": first, "follow_up_epochs": second}
+    first_phase, follow_up = final_epochs(totals, follow_ups, given.round_epochs_up_to)
+    return {**trial.params, "epochs": first_phase, "follow_up_epochs": follow_up}
 
 
 def final_epochs(totals: Sequence[int], follow_ups: Sequence[int], step: int) -> tuple[int, int]:
     """Return the epochs of both phases of a final run (protocol section 6).
 
-    The total and the follow-up epochs are each averaged over all fold runs of the reproductions of
-    the same trial, or of the trial itself, and rounded up to a multiple of ``step``; the first
-    phase gets the difference. With step 5, totals averaging 37.2 and follow-ups averaging 11.4
-    give 40 - 15 = 25 and 15. A phase that any fold was trained in gets at least one step.
+    ``totals`` and ``follow_ups`` have the epochs of both phases together, and of the follow-up
+    phase, of each fold run of the reproductions of the same trial, or of the trial itself. Each is
+    averaged and rounded up to a multiple of ``step``; the first phase gets the difference. With
+    step 5, totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15. A phase
+    that any fold was trained in gets at least one step.
     """
-    if not totals:
+    if not totals:  # all runs diverged
         return step, 0
     total = _round_up(fmean(totals), step)
     follow_up = _round_up(fmean(follow_ups), step)

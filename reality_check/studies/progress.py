@@ -65,7 +65,7 @@ def stage_rows(states: States) -> list[Row]:
     rows = []
     for method in methods:
         for study in states.plan:
-            state = states.get(study.key)
+            state = states.get(study.key)  # None: it cannot start yet
             if study.key.method == method and (state is None or state.num_trials):
                 rows.append(_stage_row(study, state))
     return rows
@@ -74,7 +74,7 @@ def stage_rows(states: States) -> list[Row]:
 def _stage_row(planned: PlannedStudy, state: StudyState | None) -> Row:
     """Return the row of a study; ``state`` is ``None`` while an earlier study is incomplete."""
     if state is None:
-        return Row(*planned.key, 0, planned.num_trials, None, None)
+        return Row(*planned.key, 0, planned.num_trials, best=None, mean_seconds=None)
     seconds = [trial.seconds for trial in state.complete.values() if trial.seconds is not None]
     return Row(
         *planned.key,
@@ -94,6 +94,7 @@ def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
     if not by_stage:
         return None
     search = by_stage.get(Stage.SEARCH) or max(by_stage.values())
+    # A trial of a search trains a network for each fold, a final run only one.
     by_stage.setdefault(Stage.FINAL, search / 2)
     total = sum(
         (row.wanted - row.done) * (row.mean_seconds or by_stage.get(row.stage, search))
@@ -151,6 +152,7 @@ def status(recorded: RecordedExperiment) -> dict[str, Any]:
         for trial in study.attempts
         if trial.state == "running" and not trial.duplicate
     ]
+    # The reports of workers with a running trial are no longer among them.
     running += [_describe_idle_worker(recorded, state) for state in reported.values()]
     working = sum(entry["alive"] is not False for entry in running)
     complete = states.is_complete()
@@ -211,7 +213,7 @@ def _describe_running(
     state: dict[str, Any] = {}
     if worker is not None and _worker_key(worker) in reported:
         state = reported.pop(_worker_key(worker))
-        keys = ("method", "doing", "search", "trial_index")
+        keys = ("method", "doing", "search", "trial_index")  # "doing" is the stage
         if tuple(state.get(name) for name in keys) != (method, stage, search, trial_index):
             # The report is about another trial, so only the facts about the worker apply.
             state = {name: state.get(name) for name in ("number", "device", "time")}
@@ -234,6 +236,7 @@ def _describe_worker(
     recorded: RecordedExperiment, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
     """Describe a worker by its record in a trial (``worker``) and by its report (``state``)."""
+    # None: its process cannot be seen from this machine.
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
     log = recorded.out_dir / "logs" / f"worker_{state.get('number')}.log"
     return {

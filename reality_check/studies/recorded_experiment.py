@@ -40,7 +40,7 @@ class RecordedExperiment:
         experiment: the experiment.
         out_dir: its output folder.
         wait_for_storage: whether to wait for a database server that does not answer.
-        only_reads: whether a file of records that does not exist is left so.
+        only_reads: whether the records are only read, so that a missing file is not created.
 
     Attributes:
         plan: the studies of the experiment, in the order in which they are worked on.
@@ -155,12 +155,12 @@ def check_version(state: StudyState) -> None:
     about = state.about
     if not about or about["sampler"] in INDEPENDENT:
         return
-    began = split_versions(about["versions"]).get("optuna")
-    if began != optuna.__version__:
+    version = split_versions(about["versions"]).get("optuna")
+    if version != optuna.__version__:
         raise UsageError(
-            f"{state.planned.key.name} began with Optuna {began}, but {optuna.__version__} is "
+            f"{state.planned.key.name} began with Optuna {version}, but {optuna.__version__} is "
             f"installed, whose sampler {about['sampler']} draws other trials from the same seed: "
-            f"write pip install optuna=={began}, or start a new run with another --out."
+            f"write pip install optuna=={version}, or start a new run with another --out."
         )
 
 
@@ -190,7 +190,11 @@ def study_name(experiment: Experiment, name: str) -> str:
 
 
 def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
-    """Make sure that a storage whose URL has changed is the storage of this experiment."""
+    """Make sure that a storage whose URL has changed is the storage of this experiment.
+
+    Raises:
+        UsageError: it lacks the study of the baselines, which every experiment has.
+    """
     if not holds_study(storage, study_name(experiment, BASELINES.name)):
         raise UsageError(
             f"the storage {without_password(experiment.storage or '')} holds no studies of this "

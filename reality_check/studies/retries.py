@@ -101,7 +101,7 @@ class Retries:
 
 def is_temporary(error: BaseException | None) -> bool:
     """Whether a call may succeed later: the server is unavailable, or there was a deadlock."""
-    while error is not None:
+    while error is not None:  # an error of Optuna may have one of SQLAlchemy as its cause
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             if "sqlite3" in type(error.orig).__module__:
                 return "locked" in str(error.orig)
@@ -112,7 +112,7 @@ def is_temporary(error: BaseException | None) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return the beginning of the driver's error message."""
+    """Return the beginning of the driver's error message, or of ``error``'s own."""
     while error.__cause__ is not None and not isinstance(error, sqlalchemy.exc.DBAPIError):
         error = error.__cause__
     cause = getattr(error, "orig", None) or error

@@ -27,7 +27,7 @@ from reality_check.utils.seeds import derive
 def sampler_arguments(
     kind: str, startup_trials: int, sampler_options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return all arguments that affect what is drawn, with defaults, since these may change.
+    """Return all arguments that affect what is drawn, since Optuna's defaults may change.
 
     Args:
         kind: the sampler, by its short name or import path.
@@ -39,8 +39,8 @@ def sampler_arguments(
         "gp": {"deterministic_objective": False},
         "cmaes": {"warn_independent_sampling": False},
     }
-    first = {"n_startup_trials": startup_trials} if kind in defaults else {}
-    return {**first, **defaults.get(kind, {}), **(sampler_options or {})}
+    startup = {"n_startup_trials": startup_trials} if kind in defaults else {}
+    return {**startup, **defaults.get(kind, {}), **(sampler_options or {})}
 
 
 def build_sampler(
@@ -52,7 +52,7 @@ def build_sampler(
         UsageError: the sampler does not exist, is not a sampler, or refuses the arguments.
     """
     label = f"sampler {kind}"
-    extra: dict[str, Any] = {"seed": seed}
+    extra: dict[str, Any] = {"seed": seed}  # passed to classes that take it
     if kind in SAMPLERS:
         cls = getattr(optuna.samplers, SAMPLERS[kind])
     else:
@@ -175,6 +175,7 @@ def _quantile(share: float, distribution: BaseDistribution) -> Any:
     if isinstance(distribution, IntDistribution):
         low, high = low - 0.5, high + 0.5  # every integer gets an equal share
     value = low * (high / low) ** share if distribution.log else low + (high - low) * share
+    # Rounding may lead out of the range.
     if isinstance(distribution, IntDistribution):
         return min(max(round(value), distribution.low), distribution.high)
     return min(max(value, distribution.low), distribution.high)
@@ -183,7 +184,10 @@ def _quantile(share: float, distribution: BaseDistribution) -> Any:
 def record_params(
     trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Searched]
 ) -> None:
-    """Record the fixed parameters of a trial in Optuna as if they had been drawn."""
+    """Record the fixed parameters of a trial in Optuna as if they had been drawn.
+
+    The trial was enqueued with these values, so Optuna draws no others.
+    """
     for name, value in params.items():
         if name in space:
             suggest(trial, name, space[name])
@@ -192,7 +196,7 @@ def record_params(
 
 
 def suggest(trial: optuna.Trial, name: str, value: Searched) -> Any:
-    """Draw a value of a searched parameter."""
+    """Draw a value of a searched parameter, or return that with which the trial was enqueued."""
     if not isinstance(value, Range):
         return trial.suggest_categorical(name, value.choices)
     if value.integer:

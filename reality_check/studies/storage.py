@@ -112,6 +112,7 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
             "storage must be the URL of a database, such as postgresql+psycopg://user@host/name; "
             "leave it out for studies.db in the output folder."
         )
+    # A URL object is that of studies.db in the output folder.
     bare, password = (url, None) if isinstance(url, URL) else password_for(url)
     try:
         if kind_of(bare) == "journal":
@@ -180,10 +181,10 @@ def same_database(first: str | None, second: str | None) -> bool:
     if kind_of(first) in ("sqlite", "journal"):
         # Older output folders have paths relative to the folder in which the run began.
         return absolute_url(first) == absolute_url(second)
-    names = {
+    databases = {  # the kind and name of each; with False, a # in a name begins no fragment
         (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (first, second)
     }
-    return len(names) == 1
+    return len(databases) == 1
 
 
 # -- databases -----------------------------------------------------------------------------------
@@ -218,11 +219,12 @@ def _open_database(url: URL, password: str | None) -> RDBStorage:
     if kind in _LIMIT_STATEMENTS:
         engine["pool_events"] = [(functools.partial(_limit_standstill, kind), "connect")]
     if file is not None:
-        # Optuna takes URLs as text, and SQLAlchemy 2.0 has none for a path with a question mark.
+        # Optuna takes URLs as text, and SQLAlchemy 2.0 has none for a path with a question mark. So
+        # the file is opened here, with the options of the URL, and Optuna gets only its name.
         connect |= url.get_dialect()().create_connect_args(url)[1]
         engine = {"creator": functools.partial(sqlite3.connect, file.absolute(), **connect)}
         url = URL.create("sqlite", database=file.name)
-    database = RDBStorage(
+    database = RDBStorage(  # it formats the URL with str.format, hence the doubled braces
         url=url.render_as_string().replace("{", "{{").replace("}", "}}"),
         engine_kwargs=engine,
         heartbeat_interval=HEARTBEAT_INTERVAL,
@@ -234,7 +236,10 @@ def _open_database(url: URL, password: str | None) -> RDBStorage:
 
 
 def _limit_standstill(kind: str, connection: Any, record: object) -> None:
-    """Limit idle transactions, so that a worker that is paused with a lock cannot block others."""
+    """Limit idle transactions, so that a worker that is paused with a lock cannot block others.
+
+    SQLAlchemy calls this with every new connection.
+    """
     # MySQL, unlike MariaDB, does not have this limit.
     with contextlib.suppress(Exception), contextlib.closing(connection.cursor()) as cursor:
         cursor.execute(_LIMIT_STATEMENTS[kind].format(STANDSTILL))

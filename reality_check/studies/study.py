@@ -82,7 +82,7 @@ class Study:
         self.num_trials = state.num_trials
         self._state = state
         self._storage = storage
-        self._unsigned = HeartbeatMonitor()
+        self._unsigned = HeartbeatMonitor()  # of running trials whose worker is not recorded yet
         self._lost_race = 0  # number of this worker's last attempt, if another had its index
         if not holds_study(storage, name):  # creating it is a write, which may have to wait
             optuna.create_study(
@@ -94,7 +94,7 @@ class Study:
         about = self.attribute("about")
         if about is not None:
             self.space = parse_value(about["space"])
-        else:
+        else:  # retrainings have the space of their search
             self.space = dict(search_space() if state.given is None else state.space)
         self.study.sampler, recorded = _sampler(state, self.space)
         if about is None:  # the study begins now
@@ -121,6 +121,7 @@ class Study:
         if self.attribute("failure") is not None:
             self.set_attribute("failure", None)
         if any(trial.state == "failed" for trial in trials):
+            # Attempts with smaller numbers no longer count as lost.
             self.set_attribute("forgiven", len(trials))
 
     def work_once(self, work: Work, about: Mapping[str, Any] | None = None) -> bool:
@@ -142,7 +143,7 @@ class Study:
         """
         if not self._offer_trial():
             return False
-        failures: list[BaseException] = []
+        failures: list[BaseException] = []  # filled by the objective, with at most one
         objective = functools.partial(self._run_claimed, work, about or {}, failures)
         try:
             # A duplicate attempt stands down, and the next call offers another trial.
@@ -188,7 +189,11 @@ class Study:
         return result.value
 
     def release_lost(self) -> tuple[TrialRecord, ...]:
-        """Fail the running trials of lost workers to free their indices; return all attempts."""
+        """Fail the running trials of lost workers to free their indices; return all attempts.
+
+        A worker is lost if its heartbeat has stopped, its process has ended, or it has not recorded
+        itself for :data:`UNSIGNED_GRACE` seconds.
+        """
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
@@ -298,7 +303,7 @@ class Study:
             raise DuplicateTrial
         self._lost_race = 0
         made_of = self._state.made_of or ()
-        if index < len(made_of):
+        if index < len(made_of):  # in a search, only trial 0 may depend on other studies
             set_attributes(trial, made_of=made_of[index])
         given, params = self._state.given, None
         if given is None:
@@ -309,6 +314,7 @@ class Study:
         return TrialContext(index, params, _lease(self._storage, trial).renew)
 
     def _fail_trial(self, trial: TrialRecord) -> None:
+        """End an attempt as failed, unless another worker has ended it."""
         try:
             self._storage.set_trial_state_values(trial.trial_id, TrialState.FAIL)
         except Exception as error:
@@ -322,8 +328,10 @@ def _sampler(
     """Return the sampler of a study, and what is recorded about it."""
     seed, drawn = state.planned.seed, state.planned.parameters
     if not isinstance(drawn, Drawn):
-        drawn = Drawn("random", {}, 1, seed)  # Optuna wants a sampler, but nothing uses its draws
+        # Optuna wants a sampler, but nothing uses its draws.
+        drawn = Drawn("random", {}, startup_trials=1, draw_seed=seed)
     kind, options = drawn.sampler, drawn.sampler_arguments
+    # At least one random trial for each parameter, if there are as many trials.
     startup_trials = min(state.num_trials, max(drawn.startup_trials, len(space)))
     recorded = sampler_arguments(kind, startup_trials, options)
     return (
@@ -345,6 +353,7 @@ def _known_params(
     """
     if state.given is not None:
         return dict(state.given[index] or {})
+    # An attempt can end before all its values are drawn.
     complete_draws = [params for params in earlier if {*params} == names]
     if complete_draws:
         return dict(complete_draws[-1])
@@ -352,7 +361,10 @@ def _known_params(
 
 
 def _lease(storage: BaseStorage, trial: optuna.Trial) -> Lease:
-    """Return the lease of a trial, which never ends if the storage has no heartbeats."""
+    """Return the lease of a trial, which never ends if the storage has no heartbeats.
+
+    A lease is shorter than the grace period after which others take the trial.
+    """
     grace = getattr(storage, "grace_period", None)
 
     def is_running() -> bool:

@@ -103,6 +103,7 @@ def was_taken_away(error: BaseException) -> bool:
     if isinstance(error, AssertionError) and error.__context__ is not None:
         # The refusal is hidden by an assertion that Optuna raises while it logs the trial.
         return was_taken_away(error.__context__)
+    # The refusal of Study.tell, which ends a trial.
     return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)
 
 

@@ -34,11 +34,12 @@ class MLflowTracker:
         query = f"attributes.run_name = '{run_name}'"
         for earlier in self._client.search_runs([self._experiment], query):
             self._client.delete_run(earlier.info.run_id)
-        now = int(1000 * time.time())
+        now = int(1000 * time.time())  # in milliseconds
         run = self._client.create_run(
             self._experiment, start_time=now - int(1000 * trial.seconds), run_name=run_name
         )
         run_id = run.info.run_id
+        # The arguments of Metric are name, value, time and step.
         metrics = [Metric(_valid_name(name), value, now, 0) for name, value in trial.values.items()]
         for fold, curve in enumerate(trial.curves, 1):
             for row in curve:

@@ -28,7 +28,7 @@ class TensorBoardTracker:
         kind, _, number = trial.name.rpartition(" ")
         folder = self._folder / trial.method / f"{kind} {int(number):02d}"
         shutil.rmtree(folder, ignore_errors=True)
-        if not trial.curves:
+        if not trial.curves:  # a baseline
             self._write(folder, trial, ())
         for fold, curve in enumerate(trial.curves, 1):
             self._write(folder / f"fold {fold}", trial, curve)

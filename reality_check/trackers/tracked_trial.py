@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,15 +84,21 @@ def _values(
 
 def _fold_folders(out_dir: Path, study: StudyState, index: int) -> Iterator[Path]:
     """Yield the folders of a trial's folds; baselines have none."""
-    fold = 0
-    trial = (out_dir, study.method, study.stage, index)
-    while study.method and (folder := fold_folder(*trial, fold, study.search)).is_dir():
+    if not study.method:
+        return
+    for fold in itertools.count():
+        folder = fold_folder(out_dir, study.method, study.stage, index, fold, study.search)
+        if not folder.is_dir():
+            return
         yield folder
-        fold += 1
 
 
 def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]:
-    """Yield the evaluations of a training, from the untrained network (epoch 0) on."""
+    """Yield the evaluations of a training, from the untrained network (epoch 0) on.
+
+    ``described`` has descriptions of the user's metrics by name.
+    """
+    # "~iteration~" is the record keeper's name of the column of steps.
     losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
     for row in _rows(records, "accuracies*"):
         if int(row["epoch"]) < 0:

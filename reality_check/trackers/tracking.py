@@ -88,9 +88,12 @@ class Tracking:
 
     def _send(self, recorded: RecordedExperiment) -> None:
         """Send each tracker the complete trials that it has not received."""
-        for study in recorded.states().ready() if self._factories else ():
+        if not self._factories:
+            return
+        for study in recorded.states().ready():
             for index, trial in sorted(study.complete.items()):
                 study_key = study_name(recorded.experiment, study.planned.key.name)
+                # A trial that was repeated has another number, and is sent again.
                 attempt = f"{study_key} {index} {trial.number}"
                 # The trial is read at most once, and only if a tracker needs it.
                 read_trial = functools.cache(functools.partial(tracked, recorded, study, index))

@@ -24,6 +24,12 @@ from reality_check.utils.seeds import derive
 class Batches:
     """The batches of one fold run.
 
+    Args:
+        samples: the samples of the training classes.
+        augmentation: the changes of each sample.
+        shape: the shape of the network's input.
+        strategy: the processes that share each batch.
+
     Raises:
         UsageError: the batch does not fit the data.
     """
@@ -58,6 +64,7 @@ class Batches:
         batches_at_once = self._pipeline.batches_at_once(self._size)
         for done in range(0, count, batches_at_once):
             images, labels = self._take_together(min(batches_at_once, count - done))
+            # ``labels`` has a row for each batch, ``images`` has them one after the other.
             yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
 
     def _take_together(self, count: int) -> tuple[Tensor, Tensor]:

@@ -79,9 +79,10 @@ class CapturedStep:
                 return self._run_on_stream(images, labels)
             if self._warm_up_steps == WARM_UP:
                 return self._run_watched(images, labels)
-            self._record(images, labels)
+            self._record(images, labels)  # which may give up
         if self.why_not is not None:
             return self._compute(images, labels)
+        # The graph is for one shape.
         if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
             return self._compute(images, labels)
         if self._checked_steps < CHECKS:
@@ -104,8 +105,10 @@ class CapturedStep:
         watch = _Watch()
         with _record_sync_warnings() as sync_warnings, watch:
             value = self._run_on_stream(images, labels)
+        # A graph would use the tensors before the replacement.
         replaced = [name for name, tensor in self._tensors() if tensors.get(name) is not tensor]
-        # The name of a part itself, unlike that of a module within it, ends with a dot.
+        # The state has the attributes that the step has changed, by their module. The key of a part
+        # itself is its name with a dot.
         changed = [
             f"{part.rstrip('.')}.{name}"
             for part, names in attributes.state_dict().items()
@@ -228,9 +231,9 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         """Check an operation, and run it."""
         kwargs = kwargs or {}
-        if func is torch.ops.aten.copy_.default:
+        if func is torch.ops.aten.copy_.default:  # copy_(target, source)
             self._check_copy(args[1], args[0].device)
-        elif func is torch.ops.aten._to_copy.default:
+        elif func is torch.ops.aten._to_copy.default:  # called by Tensor.to
             self._check_copy(args[0], kwargs.get("device"))
         if any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
             self.reasons.append(f"the step draws from a generator of its own ({func})")
@@ -260,7 +263,7 @@ def _record_sync_warnings() -> Iterator[list[str]]:
 def _host_random_states() -> tuple[Any, ...]:
     """Return the states of the random generators of Python, NumPy and torch on the CPU."""
     numpy_state: Any = np.random.get_state()
-    _, keys, *rest = numpy_state
+    _, keys, *rest = numpy_state  # the keys become bytes, so that states can be compared by ``!=``
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 

@@ -41,7 +41,7 @@ def fit_first_values(
             start_from_pca(layer, features)
         except ValueError as error:
             raise UsageError(f"embedder.init: pca: {error}") from None
-    if requested.batch_statistics:
+    if requested.batch_statistics:  # of about one epoch
         module.train()
         for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
             module.update_statistics(images, labels)
@@ -60,21 +60,21 @@ def check_first_values(
     Raises:
         UsageError: one of them cannot.
     """
-    requested, name = filled.before_training, f"method {filled.name!r}: before_training"
+    requested, label = filled.before_training, f"method {filled.name!r}: before_training"
     if requested.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(
-            f"{name}.proxies: class_means needs a loss with set_proxies_to_class_means(embeddings, "
-            f"labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
-            "none, so remove it."
+            f"{label}.proxies: class_means needs a loss with "
+            "set_proxies_to_class_means(embeddings, labels), as those of pml_extensions with "
+            f"proxies have it; {type(loss).__name__} has none, so remove it."
         )
-    parts = [network.head, network.embedder] + (
-        [] if training.freeze_batchnorm else [network.trunk]
-    )
+    parts = [network.head, network.embedder]
+    if not training.freeze_batchnorm:
+        parts.append(network.trunk)
     has_batchnorm = any(
         isinstance(module, BATCH_NORM) for part in parts for module in part.modules()
     )
     if requested.batch_statistics and not has_batchnorm and not keeps_statistics(loss):
         raise UsageError(
-            f"{name}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
+            f"{label}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
             "remove it, or write neck: batch_norm or training.freeze_batchnorm: false."
         )

@@ -59,6 +59,7 @@ class FoldTask:
         on another device, after a class was renamed, and when an option was added that the task
         does not use.
         """
+        # The GPU settings are left out, because another device may have none.
         training = self.training.model_copy(update={"gpu": GpuSettings()})
         plain = _without_defaults(dataclasses.replace(self, training=training))
         text = json.dumps(plain, sort_keys=True, default=repr)
@@ -89,7 +90,7 @@ def _without_defaults(value: Any) -> Any:
         return [_without_defaults(item) for item in value]
     else:
         return value
-    return {
+    return {  # of a pydantic model or a dataclass
         name: _without_defaults(item)
         for name, item in values.items()
         if name not in defaults or item != defaults[name]

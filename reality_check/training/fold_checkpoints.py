@@ -93,7 +93,7 @@ class FoldCheckpoints:
                     result = state["result"]
                     tuples = {key: tuple(result[key]) for key in _TUPLES}
                     return FoldResult(**{**result, **tuples})
-                for path in self._best_paths(state):
+                for path in self._best_paths(state):  # one or none
                     self.best = checkpoints.load(path)
                     if self.best is None:
                         raise FileNotFoundError(f"{path} is missing")
@@ -115,6 +115,7 @@ class FoldCheckpoints:
     def remove_unused(self) -> None:
         """Delete the best states that no checkpoint refers to."""
         self._renew_lease()
+        # Beside LATEST there may be PREVIOUS, whose best state is not known here.
         if self._is_main and not (self.folder / LATEST).exists():
             self._remove_best(self._kept_best)
 

@@ -79,7 +79,7 @@ class FoldProgress:
         position, training = self.position, self._training
         if self._task.fixed_epochs is not None:
             return self._task.fixed_epochs[position.phase - 1]
-        if position.phase == 2:
+        if position.phase == 2:  # what the first phase has left
             return training.max_epochs - (position.spent - position.phase_epochs)
         return training.phase_epochs(self.has_second_phase())[0]
 
@@ -102,6 +102,7 @@ class FoldProgress:
     def end_phase(self) -> None:
         """Record the phase as cut short if its best epoch is the last one that was allowed."""
         training, position = self._training, self.position
+        # More epochs were not possible in a phase of fixed length, so it is not cut short.
         has_fixed_length = (
             position.phase == 1 and training.second_phase_epochs and self.has_second_phase()
         )
@@ -157,7 +158,7 @@ class FoldProgress:
     def _value(self, metrics: Mapping[str, float]) -> float:
         """Return the value by which epochs are compared; higher is better."""
         if self._task.selects_on == "test":
-            return metrics[SELECTS_ON_TEST]
+            return metrics[SELECTS_ON_TEST]  # of which higher values are always better
         return self._task.sign * metrics[self._task.selects_by]
 
     # -- reports -----------------------------------------------------------------------------
@@ -204,7 +205,10 @@ class FoldProgress:
         self.history = list(state["history"])
 
     def return_to(self, state: Mapping[str, Any]) -> None:
-        """Restore an earlier state, but keep the time and the evaluations of all epochs."""
+        """Restore an earlier state, but keep the evaluations and the phases cut short so far.
+
+        The number of all epochs trained and their time are kept too.
+        """
         spent, seconds = self.position.spent, self.position.seconds
         history, cut_short = self.history, self.cut_short
         self.load_state_dict(state)

@@ -51,7 +51,13 @@ class FilledSecondPhase:
 
 @dataclass(frozen=True)
 class FilledMethod:
-    """A method with every searched value filled in, as fold runs train with it."""
+    """A method with every searched value filled in, as fold runs train with it.
+
+    Attributes:
+        learning_rates: by part: ``trunk``, ``embedder``, ``loss`` and ``loss.NAME`` for the parts
+            of the loss that have their own.
+        params: the sampled values by dotted name.
+    """
 
     name: str
     loss: str
@@ -75,6 +81,7 @@ def search_space(
     Args:
         model: the model that the method trains, whose embedder may be searched too.
     """
+    # The dotted names have no prefix ("").
     searched = dict(find_searched(_searchable_options(method, protocol, model), ""))
     return dict(sorted({**searched, **(model.searched() if model else {})}.items()))
 
@@ -89,7 +96,8 @@ def check_start(method: Method, simpler: Method, protocol: Protocol) -> None:
 
     Raises:
         UsageError: ``method`` does not search a parameter of ``simpler``, or not as widely; or a
-            parameter that only ``method`` searches has no neutral value in its range.
+            parameter that only ``method`` searches has no neutral value, at which both methods are
+            the same, in its range.
     """
     assert method.starts_from is not None
     space, simpler_space = search_space(method, protocol), search_space(simpler, protocol)
@@ -150,8 +158,10 @@ def fill_method(
     method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
 ) -> FilledMethod:
     """Return a method with sampled values of its :func:`search_space` filled in."""
+    # The names in ``params`` have no prefix ("").
     values = fill_in(_searchable_options(method, protocol, model), "", params)
     second = values["phase2"]
+    # By default, all learning rates have one factor.
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
     decay = method.loss_weight_decay
@@ -187,12 +197,12 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
 
 def _searchable_options(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """Return the options of a method that can be searched, with the protocol's learning rates."""
-    rates, searched_by_all = {}, set()
+    rates, searched_by_all = {}, set()  # by part; parts whose rate the protocol searches
     optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
         method_rate = getattr(method.learning_rates, part)
         rates[part] = getattr(optimizers, part).lr if method_rate is None else method_rate
-        if method_rate is None and not isinstance(rates[part], float):
+        if method_rate is None and not isinstance(rates[part], float):  # but a range or choices
             searched_by_all.add(part)
     # A learning rate without an effect is not searched, even if all methods search theirs.
     if "loss" in searched_by_all and not has_parameters(method, protocol):
@@ -215,6 +225,7 @@ def _training(method: Method, protocol: Protocol) -> Training:
 
 
 def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
+    """Return the options of a method's second phase; None if it has none."""
     if method.phase2 is not None:
         return dict(method.phase2)
     if _training(method, protocol).phases == "method":
@@ -225,11 +236,11 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
     """Return whether the loss has parameters, so that their learning rate matters."""
-    arguments = middles(dict(find_searched(method.arguments, "arguments")))
+    params = middles(dict(find_searched(method.arguments, "arguments")))
     filled = FilledMethod(
         name=method.name,
         loss=method.loss,
-        arguments=fill_in(method.arguments, "arguments", arguments),
+        arguments=fill_in(method.arguments, "arguments", params),
         miner=None,
         samples_per_class=method.samples_per_class,
         learning_rates={},
@@ -262,6 +273,7 @@ def build_loss(filled: FilledMethod, num_classes: int, embedding_size: int) -> t
     replaced = set(second.arguments if second else ()) & set(constructor_arguments(cls)[0])
     if second is not None and replaced and not hasattr(loss, "set_phase"):
         values = {name: second.arguments[name] for name in sorted(replaced)}
+        # Try a second loss with these values, without drawing from the training's random numbers.
         with torch.random.fork_rng(devices=[]):
             changed_loss = build(
                 cls, {**filled.arguments, **values}, f"{label}, second phase", sizes

@@ -41,6 +41,7 @@ class TrainingModule:
         filled, self.training = task.settings, task.training
         self.device = device
         self.strategy = strategy or Strategy()
+        # GpuSettings has nothing on by default but the graph.
         gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
         network = build_network(task.model, shape, task.embedding_size, task.network_seed)
         self._memory_format = torch.channels_last if gpu.channels_last else torch.contiguous_format
@@ -48,7 +49,7 @@ class TrainingModule:
         if self._memory_format == torch.channels_last:
             movable: Any = self.network  # older type stubs of torch lack memory_format here
             movable.to(memory_format=self._memory_format)
-        if self.training.freeze_batchnorm == "with_affine":
+        if self.training.freeze_batchnorm == "with_affine":  # before the optimisers are built
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(filled, num_classes, task.embedding_size).to(device)
@@ -62,7 +63,7 @@ class TrainingModule:
             for name, optimizer in self.optimizers.items()
         }
         self._trunk_frozen = False
-        self._forward = self.strategy.parallel(self.network)
+        self._forward = self.strategy.parallel(self.network)  # the network, perhaps wrapped
         self._joint_optimizer = JointOptimizer(self.optimizers.values())
         if gpu.compile:
             compiled: Any = torch.compile(self._forward)
@@ -110,7 +111,8 @@ class TrainingModule:
             Diverged: the loss fails on embeddings that are not finite.
             UsageError: the loss is not a scalar tensor that depends on the embeddings.
         """
-        value = (self.captured or self._set_gradients)(images, labels)
+        compute = self.captured or self._set_gradients
+        value = compute(images, labels)
         self._update()
         return value
 
@@ -175,7 +177,7 @@ class TrainingModule:
         """Update the BatchNorm statistics of the network and of the loss with a batch."""
         embeddings = self._embed(images)
         if keeps_statistics(self.loss):
-            self.loss(embeddings, labels)
+            self.loss(embeddings, labels)  # updates them
 
     def _update(self) -> None:
         """Take a step with every optimiser, except that of a frozen trunk."""
@@ -196,7 +198,7 @@ class TrainingModule:
         self.scaler.unscale_(self._joint_optimizer)
         parameters = []
         for name, optimizer in self.optimizers.items():
-            if name != "loss":
+            if name != "loss":  # all others have one group
                 parameters += optimizer.param_groups[0]["params"]
         if value is not None:
             torch.nn.utils.clip_grad_value_(parameters, value)
@@ -232,6 +234,7 @@ class TrainingModule:
         """Restore a state that :meth:`state_dict` returned; further keys are ignored."""
         self.network.load_state_dict(state["network"])
         self.loss.load_state_dict(state["loss"])
+        # The state may have replaced values that were scheduled or are in the recorded step.
         self.scheduled.forget()
         self.release()
         for name, optimizer in self.optimizers.items():

@@ -33,6 +33,7 @@ class JointOptimizer(torch.optim.Optimizer):
     def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
         self.active = list(optimizers)
         groups = [group for optimizer in self.active for group in optimizer.param_groups]
+        # The empty dictionary: this optimiser has no options.
         super().__init__([p for group in groups for p in group["params"]], {})
 
     def step(self, closure: Any = None) -> Any:
@@ -44,7 +45,7 @@ class JointOptimizer(torch.optim.Optimizer):
 def build_optimizers(
     network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
-    """Return the optimisers of the trunk, the embedder and the loss, if they have parameters."""
+    """Return optimisers by part: ``trunk``, ``embedder`` and ``loss``, if it has parameters."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),

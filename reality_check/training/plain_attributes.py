@@ -68,6 +68,7 @@ class PlainAttributes:
                 delattr(part, name)
             for name, value in restored.items():
                 unchanged = name in current and _equal(current[name], value)
+                # A name whose value is now a parameter, or not plain, is left as it is.
                 if not unchanged and (name in current or not _is_taken(part, name)):
                     setattr(part, name, _unpacked(value, self._device))
 
@@ -89,6 +90,7 @@ def _modules_of(owner: Any) -> list[tuple[str, Any]]:
 def _plain_attributes(part: Any) -> dict[str, Any]:
     """Return the plain attributes of an object by name, as :func:`_packed` returns them."""
     values = {k: v for k, v in getattr(part, "__dict__", {}).items() if k not in _MODULE_ATTRIBUTES}
+    # Buffers that the state_dict of a module leaves out.
     for name in getattr(part, "_non_persistent_buffers_set", ()):
         values[name] = getattr(part, name)
     packed = {}

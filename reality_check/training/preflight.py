@@ -91,11 +91,13 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
     space, checks = search_space(method, protocol, model), []
-    # The second width, that of a final network, is left out (repeated 0 times) without that stage.
-    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
+    sizes = [size]
+    if Stage.FINAL in protocol.stages:
+        sizes.append(size * protocol.split.folds)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
         with _name_in_errors(method, change):
             filled = fill_method(method, protocol, middles(space) | change, model)
+            # The width of a final network is tried with the middles only.
             for width in sizes if not change else [size]:
                 checks.append(_check_loss_once(experiment, method, filled, width, num_classes))
             # At the ends of a range, random embeddings may well be too far apart for a gradient.
@@ -116,7 +118,7 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     pairs = [
         first | second
         for first, second in itertools.combinations(single, 2)
-        if len(choices & {*first, *second}) == 2
+        if len(choices & {*first, *second}) == 2  # choices of two parameters
     ]
     return [{}, *single, *(pairs if len(pairs) <= _MAX_PAIRS else [])]
 
@@ -131,7 +133,7 @@ def _name_in_errors(method: Method, change: Mapping[str, Any]) -> Iterator[None]
     except UsageError as error:
         values = ", ".join(f"{name}={value!r}" for name, value in change.items())
         searched = f" (with {values}, which is searched)" if values else ""
-        text = str(error).removeprefix(f"{label}: ")
+        text = str(error).removeprefix(f"{label}: ")  # which users_code may have added
         raise UsageError(f"{label}: {text}{searched}") from error
 
 
@@ -150,6 +152,7 @@ def _check_loss_once(
     # A softmax needs at least two classes, even where a batch has only one.
     loss_classes = max(num_classes or 2, classes, 2)
     loss, miner = build_loss(filled, loss_classes, size), build_miner(filled, loss_classes, size)
+    # The classes of the batch are spread over all classes of the loss.
     batch_classes = torch.linspace(0, loss_classes - 1, classes).round().long()
     labels = batch_classes.repeat_interleave(samples_per_class)
     leaf = torch.randn(classes * samples_per_class, size).requires_grad_()
@@ -163,7 +166,7 @@ def _check_loss_once(
         value.backward()
     scheduled = ScheduledValues(loss, filled.schedules, training.max_epochs)
     for epoch in (0, training.max_epochs):  # set the first and the last values
-        scheduled.set(epoch, 1)
+        scheduled.set(epoch, 1)  # as if an epoch had one iteration
     if filled.second_phase is not None:
         enter_second_phase(loss, filled.second_phase)
     return _outcome_of_pass(method, loss, leaf, value)
@@ -172,7 +175,12 @@ def _check_loss_once(
 def _outcome_of_pass(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
-    """Return the outcome of a backward pass, with the first problem that is found."""
+    """Return the outcome of a backward pass, with the first problem that is found.
+
+    Args:
+        leaf: the embeddings, with their gradient.
+        value: the loss.
+    """
     loss_parameters = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
     missing = [name for name, p in loss_parameters.items() if p.grad is None]
@@ -211,6 +219,7 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
     for method in experiment.methods:
         batch = experiment.training_of(method).batch_size
         for classes in training_classes:
+            # The labels of the subset of these classes.
             labels = np.repeat(np.arange(len(classes)), sizes[list(classes)])
             try:
                 build_sampler(labels, batch, method.samples_per_class, seed=0)
@@ -231,7 +240,10 @@ def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Make sure that the final metrics can be computed after all trainings."""
+    """Make sure that the final metrics can be computed after all trainings.
+
+    The user's own metrics are tried on random embeddings.
+    """
     names = [name for name in protocol.final_metrics if metric_of(name).needs_faiss]
     if names and importlib.util.find_spec("faiss") is None:
         raise UsageError(
@@ -253,7 +265,7 @@ def check_column(name: str) -> None:
     """
     function = find_class(name, "column")
     with users_code(f"column {name!r}"):
-        description_of(function)
+        description_of(function)  # raises if the function describes itself wrongly
     try:
         inspect.signature(function).bind(None)
     except (TypeError, ValueError) as error:
@@ -270,8 +282,8 @@ def check_starts(experiment: Experiment) -> None:
             model = experiment.model_of(method)
             check_warm_start(method, search_space(method, experiment.protocol, model))
         if method.starts_from is not None:
-            first = experiment.method(method.starts_from.method)
-            check_start(method, first, experiment.protocol)
+            simpler = experiment.method(method.starts_from.method)
+            check_start(method, simpler, experiment.protocol)
 
 
 def check_model(experiment: Experiment, dataset: SampleSet) -> None:
@@ -287,9 +299,11 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
-        for change in reversed(changes(searched)):  # the last one is without changes
+        # The last network, which is used below, is the one without changes.
+        for change in reversed(changes(searched)):
             fixed_model = model.filled(middles(searched) | change)
             network = build_network(fixed_model, shape, size, seed=0)
+        # PCA needs as many features as the embedding of a final network is wide.
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
             build_network(fixed_model, shape, size * protocol.split.folds, seed=0)
         for method in methods:
@@ -322,6 +336,7 @@ def _check_loss_compares_output(loss: torch.nn.Module, network: Network) -> None
             continue
         # The last layer, which is a module without children.
         last = [child for child in network.embedder.modules() if not list(child.children())][-1]
+        # Such a neck normalises in the same way.
         if part.shift is None and isinstance(last, BatchNormNeck) and not last.affine:
             continue
         remedy = (

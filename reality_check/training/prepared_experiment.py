@@ -65,7 +65,7 @@ class PreparedExperiment:
         self.experiment = experiment
         self.protocol = experiment.protocol
         if dataset is not None:
-            self.dataset = dataset
+            self.dataset = dataset  # so that the cached property does not load it
 
     @functools.cached_property
     def dataset(self) -> SampleSet:
@@ -111,16 +111,17 @@ class PreparedExperiment:
         counts: dict[str, tuple[int, int]] = {}
         parameters = {}
         for name, method in self._methods.items():
-            model, training = method.model.filled({}), method.training
+            model, training = method.model.filled({}), method.training  # {}: with all defaults
             shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
             key = f"{shape} {size} {model!r}"
             if key not in counts:
                 network = build_network(model, shape, size, seed=0, pretrained=False)
                 counts[key] = _count_parameters(network.trunk), _count_parameters(network.embedder)
+            in_trunk, in_embedder = counts[key]
             rate = method.method.learning_rates.trunk
             rate = training.optimizers.trunk.lr if rate is None else rate
             # A trunk with a learning rate of 0 is not trained.
-            parameters[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
+            parameters[name] = in_embedder + (0 if rate == 0 else in_trunk)
         return parameters
 
     def input_shape(self, method: str) -> InputShape:
@@ -185,9 +186,9 @@ def pick_device(name: str) -> torch.device:
     Raises:
         UsageError: the named device does not exist here.
     """
-    device = torch.device(
-        name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    )
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    device = torch.device(name)
     if device.type == "cuda" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

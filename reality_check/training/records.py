@@ -65,7 +65,7 @@ class FoldRecords:
         self._keeper = RecordKeeper(record_writer=RecordWriter(str(folder)))
         self._group = accuracies_group(normalized, split)
         self._primary, self._sign = primary, sign
-        self._best = (-1, -math.inf)
+        self._best = (-1, -math.inf)  # step and value
         for row in history:
             self._add(row)
         self._unsaved = bool(history)
@@ -131,11 +131,11 @@ def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, fl
         """Record the attributes of a module and of the modules in it."""
         seen.add(module)
         if (
-            not parent
+            not parent  # the loss or the miner itself
             or isinstance(module, _RECORDED_TYPES)
             or getattr(module, "collect_stats", False)
         ):
-            keeper.update_records({name: module}, 0, parent_name=parent)
+            keeper.update_records({name: module}, 0, parent_name=parent)  # in the iteration 0
         # PML's hooks give this name to the groups of inner modules.
         inner_parent = f"{keeper.get_record_name(name, module)}__modules"
         for inner_name, child in module.named_children():
@@ -156,7 +156,7 @@ class _NumberWriter:
         self.groups: dict[str, dict[str, float]] = {}
 
     def append(self, group: str, name: str, value: Any, _: int) -> None:
-        size = math.prod(getattr(value, "shape", ()))
+        size = math.prod(getattr(value, "shape", ()))  # 1 for a plain number too
         if not isinstance(value, str) and not is_list_or_tuple(value) and size == 1:
             self.groups.setdefault(group, {})[name] = float(value)
 

@@ -108,11 +108,12 @@ def _decay_factor(schedule: Schedule, epochs: float, max_epochs: int) -> float:
         return 1.0
     if schedule.kind == "step":
         return schedule.factor ** _steps_taken(schedule, epochs)
-    shape = _falling_factor(schedule.kind, epochs / max_epochs) ** schedule.power
-    return schedule.end + (1 - schedule.end) * shape
+    falling = _falling_factor(schedule.kind, epochs / max_epochs) ** schedule.power
+    return schedule.end + (1 - schedule.end) * falling
 
 
 def _steps_taken(schedule: Schedule | ValueSchedule, epochs: float) -> int:
+    """Return the number of steps, which come at the epochs ``at`` or after each ``every``."""
     interval: Any = schedule.every
     return bisect_right(schedule.at, epochs) if interval is None else int(epochs // interval)
 

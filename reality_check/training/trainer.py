@@ -131,7 +131,7 @@ class Trainer:
         self.miner = self.module.miner
         owners = {"loss": self.loss, "miner": self.miner}
         self.attributes = PlainAttributes(owners, self.device)
-        self.epoch_length = training.iterations(len(self.train_set))
+        self.epoch_length = training.iterations(len(self.train_set))  # in steps
         augmentation = build_augmentation(task.model, training.augmentation, shape)
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
@@ -240,11 +240,13 @@ class Trainer:
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """Return the validation metrics of the embeddings that ``forward`` computes."""
         assert self.validation is not None
+        # Each process embeds one part.
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
         with self.module.autocast():
             batches = self.validation_images.evaluation_batches(parts[self.strategy.rank])
             embeddings = self.strategy.gather_rows(embed(forward, self.network, batches))
         normalize = self.task.settings.normalize_embeddings
+        # With ``test``, this is the test set, which may have a gallery.
         queries = self.validation.queries if self.task.selects_on == "test" else None
         metric = self.task.selects_by
         extra_metrics = () if metric in METRICS else (metric,)
@@ -287,6 +289,7 @@ class Trainer:
 
     def _restore(self, state: State) -> None:
         """Restore what :meth:`_state` returned; the progress must have been restored before."""
+        # This sets values of the loss and learning rates, which are not all in the state.
         if self.progress.position.phase == 2:
             self.module.enter_second_phase(self.task.settings.second_phase)
         self.module.load_state_dict(state)

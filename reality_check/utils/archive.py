@@ -45,7 +45,10 @@ class Archive:
 
 
 def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
-    """Return an archive; the same content gives the same bytes."""
+    """Return the bytes of an archive of ``files``, by path, and ``about``, which is plain data.
+
+    The same content gives the same bytes.
+    """
     listed = {name: _entry(content) for name, content in sorted(files.items())}
     contents = {**about, "files": listed}
     contents["checksum"] = _digest(_canonical_json(contents))
@@ -54,7 +57,7 @@ def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
         text = strict_json(contents, indent=1, ensure_ascii=False) + "\n"
         for name, content in {CONTENTS: text.encode(), **dict(sorted(files.items()))}.items():
             info = zipfile.ZipInfo(name, _FIXED_DATE)
-            info.external_attr = 0o644 << 16
+            info.external_attr = 0o644 << 16  # the permissions rw-r--r--
             is_compressed = name.endswith((".npz", ".png"))
             info.compress_type = zipfile.ZIP_STORED if is_compressed else zipfile.ZIP_DEFLATED
             archive.writestr(info, content, compresslevel=9)
@@ -124,6 +127,7 @@ def _read_files(
     """Return the listed files of an archive, after comparing them with their checksums."""
     names = archive.namelist()
     if sorted(names) != sorted([CONTENTS, *listed]):
+        # Files in only one of both lists, otherwise files that the archive has twice.
         unexpected = sorted({*names} ^ {CONTENTS, *listed}) or duplicates(names)
         raise UsageError(
             f"{path} holds other files than it lists ({unexpected[0]!r}); fetch or write it again."

@@ -85,7 +85,7 @@ def random_states(device: torch.device) -> dict[str, Any]:
     """
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     version, internal, gauss_next = random.getstate()
-    states: dict[str, Any] = {
+    states: dict[str, Any] = {  # as lists and tensors, which ``load`` can read
         "torch": torch.get_rng_state(),
         "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position],
         "numpy_gauss": [has_gauss, gauss],

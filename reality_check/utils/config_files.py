@@ -16,7 +16,11 @@ def configs_root() -> Path:
 
 
 def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
-    """Return all named YAML files of a group; the user's own override those of the package."""
+    """Return all named YAML files of a group, from name to path.
+
+    Those in ``./configs``, in ``beside`` and in ``beside/configs`` override those of the package,
+    and the later of these folders the earlier.
+    """
     files = dict(shipped_files(group))
     roots = [Path.cwd() / "configs"] + ([beside, beside / "configs"] if beside else [])
     for root in roots:

@@ -41,7 +41,7 @@ def locked(path: Path, work: str, report: Callable[[str], None]) -> Iterator[boo
         except BaseException:
             os.close(descriptor)
             raise
-        if not held or _is_file(path, descriptor):
+        if not held or _still_names(path, descriptor):
             break
         os.close(descriptor)  # the previous holder removed the file, and others lock the new one
     try:
@@ -107,7 +107,7 @@ def _holder(descriptor: int) -> str:
     return text.strip() or "an unknown process"
 
 
-def _is_file(path: Path, descriptor: int) -> bool:
+def _still_names(path: Path, descriptor: int) -> bool:
     """Return whether the path still names the open file."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))

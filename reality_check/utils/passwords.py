@@ -13,6 +13,7 @@ PASSWORD_VARIABLE = "REALITY_CHECK_STORAGE_PASSWORD"
 
 # The password ends at the last "@" before the end of the host.
 _IN_AUTHORITY = re.compile(r"([^:/]+://[^:/@]*):(.*?)@([^@/?]*(?:[/?].*)?)", re.DOTALL)
+# The groups are the separator before the password, the password, and the separator after it.
 _IN_QUERY = re.compile(r"([?&])(?:password|passwd|pass)=([^&]*)(&?)", re.IGNORECASE)
 
 
@@ -46,7 +47,7 @@ def password_for(url: str) -> tuple[str, str | None]:
     If neither has one, the password is ``None``, and the driver may find it, as in ``~/.pgpass``.
     """
     bare, password = split_password(url)
-    if password is None and not bare.startswith(("sqlite", "journal")):
+    if password is None and not bare.startswith(("sqlite", "journal")):  # files have none
         password = os.environ.get(PASSWORD_VARIABLE)
     return bare, password
 

@@ -44,7 +44,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
     if not shares_process_ids(worker):
         return True
     try:
-        os.kill(worker["pid"], 0)
+        os.kill(worker["pid"], 0)  # sends nothing, but fails if there is no such process
     except ProcessLookupError:
         return False
     except PermissionError:
@@ -52,6 +52,7 @@ def is_alive(worker: Mapping[str, Any]) -> bool:
     state, started = _stat(worker["pid"])
     if state == "Z":  # ended, but its parent has not noticed
         return False
+    # Another start time is that of a new process with the same id; None is unknown.
     return None in (started, worker["started"]) or started == worker["started"]
 
 
@@ -96,8 +97,12 @@ def keep_freed_memory(all_of_it: bool = False) -> None:
         return
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
-        library.mallopt(_TRIM_THRESHOLD, -1 if all_of_it else _KEPT_BYTES)  # -1: never
-        library.mallopt(*((_MMAP_MAX, 0) if all_of_it else (_MMAP_THRESHOLD, _MAPPED_BYTES)))
+        if all_of_it:  # the heap is never trimmed, and no block has its own mapping
+            library.mallopt(_TRIM_THRESHOLD, -1)
+            library.mallopt(_MMAP_MAX, 0)
+        else:
+            library.mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+            library.mallopt(_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
 def _host() -> str:

@@ -52,6 +52,7 @@ def strict_json(data: Any, **options: Any) -> str:
         options: keyword arguments of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
+    # The pattern matches texts too, so that the word within them is kept.
     return _TEXT_OR_INFINITY.sub(lambda match: match[1] or "1e999", text)
 
 

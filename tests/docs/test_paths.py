@@ -33,6 +33,7 @@ READERS = {
     "my_miners.py",
     "my_models.py",
     "my_texts.py",
+    "sweep.py",
     "test_my_loss.py",
     "train.py",
 }

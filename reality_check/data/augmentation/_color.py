@@ -36,15 +36,15 @@ def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
         active[[SATURATION, HUE]] = False
     blends = np.flatnonzero(active[:HUE])
     order = blends[np.argsort(keys[:, blends], axis=1)]
-    before_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
+    hue_ranks = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)  # how many blends precede the hue
+    # At each position, every image is blended once; its hue is turned at the position of its rank.
     for position in range(len(blends) + 1):
         if active[HUE]:
-            images = _turn_hue_of(images, np.flatnonzero(before_hue == position), factors[:, HUE])
+            images = _turn_hue_of(images, np.flatnonzero(hue_ranks == position), factors[:, HUE])
         if position < len(blends):
             operation = order[:, position]
-            images = _blend(
-                images, operation, np.take_along_axis(factors, operation[:, None], 1)[:, 0]
-            )
+            share = np.take_along_axis(factors, operation[:, None], 1)[:, 0]
+            images = _blend(images, operation, share)
     return images
 
 
@@ -96,10 +96,12 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
         ),
     )
     hue += turn[:, None, None]
-    # A channel is `value` on one third of the circle and `value - chroma` on the opposite third.
-    distance = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
-    distance -= 6 * (distance / 6).floor_()
-    fall = distance.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
+    # With k = (n + hue) mod 6 and n = 5, 3, 1 for red, green and blue, the new channel is
+    # value - chroma * clamp(min(k, 4 - k), 0, 1). Here k is `position`, and min(k, 4 - k) is
+    # computed as 2 - |k - 2|.
+    position = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
+    position -= 6 * (position / 6).floor_()
+    fall = position.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
     return torch.addcmul(value[:, None], chroma[:, None], fall, value=-1)
 
 

@@ -20,6 +20,8 @@ def inverse_maps(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np
     """
     radians, (along_x, along_y) = np.radians(angle), np.tan(np.radians(shear.T))
     cos, sin = np.cos(radians) / factor, np.sin(radians) / factor
+    # Row x undoes the rotation and the shear along x. The shear along y, which came first, is
+    # undone last, so row y is computed from row x.
     inverse = np.empty((len(angle), 2, 2))
     inverse[:, 1, 1] = cos + along_x * sin
     inverse[:, 1, 0] = sin - along_x * cos
@@ -37,6 +39,8 @@ def compose(
 ) -> np.ndarray:
     """Compose resize, motion, window and flip into one map per image.
 
+    The motion is shear, rotation, enlargement and shift.
+
     Args:
         windows: the part of each resized and moved image that becomes the output.
         output: height and width of the output.
@@ -49,6 +53,7 @@ def compose(
         Matrices (B or 1, 2, 3) that map output positions (y, x, 1) to input positions, in pixels;
         the centre of the first pixel is at 0.5.
     """
+    # The output's position p is at start + step * p in the resized image.
     step = windows.extent / output
     start = windows.start
     if flip is not None:
@@ -61,19 +66,22 @@ def compose(
         offset, linear = start, step[:, :, None] * np.eye(2)
     else:
         assert shift is not None
-        centre = windows.scaled / 2
+        centre = windows.scaled / 2  # about which the image is moved
         moved = start - centre - shift * windows.scaled
         offset = (inverse @ moved[:, :, None])[:, :, 0] + centre
         linear = inverse * step[:, None, :]
     parts = (linear * to_stored[:, :, None], (offset * to_stored)[:, :, None])
-    count = max(map(len, parts))
+    count = max(map(len, parts))  # B, or 1 if all images have the same map
     return np.concatenate([np.broadcast_to(p, (count, *p.shape[1:])) for p in parts], axis=2)
 
 
 def axes_of(maps: np.ndarray, windows: Windows) -> np.ndarray:
-    """Return maps without rotation and shear as the ``axes`` of ``_resample.resample``."""
+    """Return maps without rotation and shear as the ``axes`` of ``_resample.resample``.
+
+    The ``axes`` are offset, step, low and high.
+    """
     axes = np.empty((max(len(maps), len(windows.start)), 4, 2))
-    axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]
+    axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]  # the step is the diagonal
     axes[:, 2] = windows.start if windows.bounded else 0
     axes[:, 3] = windows.start + windows.extent if windows.bounded else windows.sizes
     return axes

@@ -34,22 +34,25 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
         return to_float(pixels[:, top : top + height, left : left + width])
     # All possible windows, as a view; indexing copies whole windows, far faster than pixels.
     windows = pixels.unfold(1, height, 1).unfold(2, width, 1)
+    # For each window the index of its image, its top and its left.
     index = torch.from_numpy(np.insert(corner.T, 0, np.arange(len(pixels)), axis=0))
     image, top, left = index.to(pixels.device, non_blocking=True)
     return windows[image, top, left].to(torch.float32).contiguous()
 
 
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
-    """Resize bounded windows, or cut unbounded ones out of resized images, with torch's kernel.
+    """Resize bilinearly with ``torch.nn.functional.interpolate``, one image after the other.
 
-    The interpolation is bilinear. Windows that are not bounded must have the size of the output.
+    Bounded windows are cut out and resized. Windows that are not bounded are cut out of the resized
+    images; they must have the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
     integers = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
     images = torch.empty((count, pixels.shape[3], *output), device=pixels.device)
-    for image, source, bounds in zip(images, pixels[:, None], integers.tolist(), strict=True):
-        (height, width), scaled, (top, left), (tall, wide) = bounds
+    # Each source is a batch of one image.
+    for image, source, window in zip(images, pixels[:, None], integers.tolist(), strict=True):
+        (height, width), scaled, (top, left), (tall, wide) = window
         if windows.bounded:
             region, scaled = source[:, top : top + tall, left : left + wide], output
             top = left = 0
@@ -73,34 +76,42 @@ def resample(
             (0.5 for the first pixel) is at input position ``offset + step * t``; the filter sees
             the input from ``low`` to ``high``.
     """
-    size, height, width, channels = pixels.shape
+    count, height, width, channels = pixels.shape
     rows = _weights(axes[:, :, 0], output[0], height, interpolation, pixels.device)
     columns = _weights(axes[:, :, 1], output[1], width, interpolation, pixels.device)
-    # With the channels between the axes, both products are plain products of matrix batches.
+    # First the width is resampled, then the height. With the channels between these axes, both
+    # products are plain products of matrix batches.
     lines = pixels.permute(0, 1, 3, 2).to(torch.float32, memory_format=torch.contiguous_format)
     with without_autocast(pixels), without_tf32(pixels.device):
-        lines = lines.view(size, height * channels, width)
-        lines = torch.bmm(lines, columns.expand(size, -1, -1).transpose(1, 2))
+        lines = lines.view(count, height * channels, width)
+        lines = torch.bmm(lines, columns.expand(count, -1, -1).transpose(1, 2))
         if interpolation == "bicubic":  # it overshoots; Pillow clamps after each axis too
             lines.clamp_(0, 255)
-        lines = lines.view(size, height, channels * output[1])
-        images = torch.bmm(rows.expand(size, -1, -1), lines)
+        lines = lines.view(count, height, channels * output[1])
+        images = torch.bmm(rows.expand(count, -1, -1), lines)
     if interpolation == "bicubic":
         images.clamp_(0, 255)
-    return images.view(size, output[0], channels, output[1]).permute(0, 2, 1, 3).contiguous()
+    return images.view(count, output[0], channels, output[1]).permute(0, 2, 1, 3).contiguous()
 
 
 def _weights(
     axis: np.ndarray, output: int, size: int, interpolation: Interpolation, device: torch.device
 ) -> Tensor:
-    """Return filter weights (B, output, size) on the device, each row of sum 1."""
+    """Return filter weights (B, output, size) on the device, each row of sum 1.
+
+    Args:
+        axis: (B, 4): offset, step, low and high of one axis, see :func:`resample`.
+        output: number of pixels of the output along the axis.
+        size: number of pixels of the input.
+    """
     offset, step, low, high = axis.T[:, :, None]
     tap = np.arange(size) + 0.5  # the positions of the input's pixels
-    width = np.maximum(np.abs(step), 1)
+    width = np.maximum(np.abs(step), 1)  # of the filter, which is wider if the axis shrinks
     centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
     visible = (tap > low) & (tap < high)
-    # Until here, the arrays are small, so float64 costs little. The bilinear weight is
-    # `bound - distance`, or 0 if that is negative, so a bound of -inf hides a tap.
+    # Until here, the arrays are small, so float64 costs little; they are uploaded as one array.
+    # The bilinear weight is `bound - distance`, or 0 if that is negative, so a bound of -inf hides
+    # a tap.
     parts = (centre, tap / width, np.where(visible, 1.0, -np.inf))
     packed = np.concatenate(parts, axis=1, dtype=np.float32)
     on_device = torch.from_numpy(packed).to(device, non_blocking=True)
@@ -132,11 +143,12 @@ def resample_grid(
     """
     count, device = len(pixels), pixels.device
     frame = np.asarray(pixels.shape[1:3], dtype=np.float64)
-    packed = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
-    positions = maps * (2 / frame)[:, None]  # -1..1 over the frame
-    positions[:, :, 2] -= 1
-    packed[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
-    packed[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]
+    # x before y, as grid_sample has them; for each image its map and its largest position.
+    packed = np.empty((2, count, 4), dtype=np.float32)
+    to_frame = maps * (2 / frame)[:, None]  # positions are -1..1 over the frame
+    to_frame[:, :, 2] -= 1
+    packed[:, :, :3] = to_frame.transpose(1, 0, 2)[::-1]
+    packed[:, :, 3] = ((2 * sizes - 1) / frame - 1).T[::-1]  # the centre of the last pixel
     planes = torch.from_numpy(packed).to(device, non_blocking=True).view(2 * count, 4)
     with without_autocast(pixels), without_tf32(device):
         grid = planes[:, :3] @ _centres(output, device)

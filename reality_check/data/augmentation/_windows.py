@@ -34,7 +34,10 @@ class Windows:
         return bool((self.scaled != self.sizes).any() or (self.extent != output).any())
 
     def can_be_resized(self, output: tuple[int, int]) -> bool:
-        """Return whether outputs are resized windows, or plain cuts of resized images."""
+        """Return whether ``_resample.interpolate`` can make the outputs.
+
+        It can if they are resized windows, or plain cuts of resized images.
+        """
         cuts = bool((self.extent == output).all())
         return self.need_resampling(output) and (cuts or self.bounded)
 
@@ -89,6 +92,7 @@ def resized_crops(
         numbers: (B, CROP_NUMBERS), random numbers in [0, 1).
     """
     height, width = scaled[:, :1], scaled[:, 1:]
+    # Each column is a try; all are computed, and the first that fits is taken.
     position, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
     target = height * width * (area[0] + (area[1] - area[0]) * areas)
     low, high = np.log(ratio)
@@ -96,14 +100,14 @@ def resized_crops(
     tall, wide = np.rint(np.sqrt(target / aspects)), np.rint(np.sqrt(target * aspects))
     fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
     row, first = np.arange(len(numbers)), fits.argmax(axis=1)  # the first try that fits
-    drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
-    start = np.floor(position * (scaled - drawn + 1))
+    extent = np.stack([tall[row, first], wide[row, first]], axis=1)
+    start = np.floor(position * (scaled - extent + 1))
     any_fits = fits[row, first][:, None]
     if not any_fits.all():
         largest = _largest_window(height, width, ratio)
-        drawn = np.where(any_fits, drawn, largest)
+        extent = np.where(any_fits, extent, largest)
         start = np.where(any_fits, start, (scaled - largest) // 2)
-    return Windows(sizes, scaled, start, drawn, bounded=np.array_equal(sizes, scaled))
+    return Windows(sizes, scaled, start, extent, bounded=np.array_equal(sizes, scaled))
 
 
 def _largest_window(

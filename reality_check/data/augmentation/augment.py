@@ -27,10 +27,11 @@ from reality_check.data.images import PixelBatch
 
 # Columns of an image's random numbers. All are drawn if any option is on, so that turning one on
 # does not change the numbers of the others.
-_ANGLE, _FACTOR, _FLIP, _GREY = 0, 1, 2, 3
-_SHEAR, _SHIFT, _FACTORS, _KEYS = slice(4, 6), slice(6, 8), slice(8, 12), slice(12, 16)
+_ANGLE, _ENLARGEMENT, _FLIP, _GREY = 0, 1, 2, 3
+_SHEAR, _SHIFT, _COLOR_FACTORS, _COLOR_KEYS = slice(4, 6), slice(6, 8), slice(8, 12), slice(12, 16)
 _CROP = slice(16, 16 + CROP_NUMBERS)
 _NUMBERS_PER_IMAGE = 16 + CROP_NUMBERS
+#: A share is not negative, and half a circle is the largest turn of the hue.
 _LEAST_FACTORS = np.asarray([0.0, 0.0, 0.0, -0.5])
 
 
@@ -144,7 +145,7 @@ class Augmentation:
             return self._normalize(batch)
         images = self._geometry(batch, numbers)
         if self._jitter.any():
-            images = _color.jitter(images, self._factors(numbers), numbers[:, _KEYS])
+            images = _color.jitter(images, self._factors(numbers), numbers[:, _COLOR_KEYS])
         if self._options.grayscale:
             images = _color.to_grey(
                 images, np.flatnonzero(numbers[:, _GREY] < self._options.grayscale)
@@ -173,6 +174,7 @@ class Augmentation:
         drawn = numbers[:, _CROP]
         if self._options.resized_crop_scale is not None:
             bounds = self._options.resized_crop_scale, self._options.resized_crop_ratio
+            # Images smaller than crop_size are not enlarged (None), because windows are resized.
             scaled = scaled_sizes(centre.sizes, self._normalize.resize, None)
             return resized_crops(centre.sizes, scaled, *bounds, drawn)
         return random_crops(centre, drawn[:, :2]) if self._options.random_crop else centre
@@ -181,7 +183,7 @@ class Augmentation:
         """Return the inverse of each image's linear map, and its shift in units of the sides."""
         signed = 2 * numbers - 1  # within [-1, 1)
         low, high = np.log(self._options.scale)
-        factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
+        factor = np.exp(low + (high - low) * numbers[:, _ENLARGEMENT])
         angle = self._options.rotation * signed[:, _ANGLE]
         shear = self._options.shear * signed[:, _SHEAR]
         return inverse_maps(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
@@ -190,4 +192,4 @@ class Augmentation:
         """Return each image's ``factors`` of :func:`_color.jitter`."""
         low = np.maximum(_color.NEUTRAL - self._jitter, _LEAST_FACTORS)
         high = _color.NEUTRAL + self._jitter
-        return low + (high - low) * numbers[:, _FACTORS]
+        return low + (high - low) * numbers[:, _COLOR_FACTORS]

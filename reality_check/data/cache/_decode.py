@@ -61,7 +61,7 @@ def decode_image(
         # JPEG's faster reduction while decoding (draft) gives other pixels, so it is not used.
         full_size = resized_size(converted.width, converted.height, size, "short_side")
         converted = converted.resize(full_size, Image.Resampling.BILINEAR)
-        left, top = (
+        left, top = (  # 0 for "short_side", which crops nothing
             round((full - cropped) / 2) for full, cropped in zip(full_size, target, strict=True)
         )
         converted = converted.crop((left, top, left + target[0], top + target[1]))
@@ -88,7 +88,7 @@ def resized_size(width: int, height: int, size: int, resize: Resize) -> tuple[in
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
     """Convert an image to the mode ``"L"`` or ``"RGB"``; transparent parts become white."""
-    if image.mode[0] in "FI":
+    if image.mode[0] in "FI":  # F, I and I;16 have more than 8 bits
         image = _from_16_bit(image)
     if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -108,4 +108,5 @@ def _from_16_bit(image: Image.Image) -> Image.Image:
             f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, from {low:g} to "
             f"{high:g}; scale them to 0..255 and save it with 8 bits"
         )
+    # Rounded; 65535 becomes 255.
     return Image.fromarray(((pixels.astype(np.int64) + 128) // 257).astype(np.uint8))

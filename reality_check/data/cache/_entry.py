@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from reality_check.data._cores import on_all_cores
-from reality_check.data._digests import image_digest, image_digests
+from reality_check.data._digests import array_digest, image_digests
 from reality_check.data.images import Images
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
@@ -60,6 +60,7 @@ class Entry:
         pixels = np.memmap(self.folder / PIXELS, np.uint8, mode="r")
         sizes = self.shapes.prod(axis=1)
         heights, widths, channels = self.shapes.T
+        # An image begins where the sizes before it add up to.
         return Images(pixels, np.cumsum(sizes) - sizes, heights, widths, int(channels[0]))
 
 
@@ -114,7 +115,7 @@ def obtain_entry(
         lock = folder.with_name(f".lock-{folder.name}")
         with locked(lock, f"decodes the images of {name!r}.", say) as has_lock:
             existed = folder.exists()  # checked first: without locks, another process may add it
-            entry = open_entry(folder, verify)
+            entry = open_entry(folder, verify)  # which another process may have written meanwhile
             if entry is None:
                 if existed:
                     say(f"The decoded images of {name!r} in {folder} are damaged; once more.")
@@ -176,7 +177,7 @@ def _write_images(
                 pixels.write(image.data)
                 rows.append(row)
                 shapes.append(image.shape)
-                digests.append(image_digest(image))
+                digests.append(array_digest(image))
             advance(1)
         pixels.flush()
         os.fsync(pixels.fileno())

@@ -41,6 +41,7 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        # From a path that ends in .zip to the file; None if it is a folder.
         self._archives: dict[str, Path | None] = {}
         self._opened: dict[Path, zipfile.ZipFile] = {}
         self._opening = threading.Lock()
@@ -92,6 +93,7 @@ class Sources:
     def _split_at_archive(self, path: str) -> tuple[Path | None, str]:
         """Return the ``.zip`` file that a path goes through, or None, and the rest of the path."""
         if ".zip/" in path.lower():
+            # Folders may have such names too, so each is looked up.
             for match in re.finditer(r"\.zip/", path, re.IGNORECASE):
                 name = path[: match.end() - 1]
                 if name not in self._archives:
@@ -123,7 +125,7 @@ def images_below(root: Path) -> list[str]:
     Raises:
         UsageError: if a folder or the ``.zip`` file cannot be read.
     """
-    names = list(_walk(root) if root.is_dir() else _members(root))
+    names = list(_walk(root) if root.is_dir() else _members(root))  # members by name
     outputs = [
         name.removesuffix(_OUTPUT_MARKER) for name in names if name.endswith(f"/{_OUTPUT_MARKER}")
     ]
@@ -131,18 +133,24 @@ def images_below(root: Path) -> list[str]:
     for name in names:
         *folders, file = name.split("/")
         ending = os.path.splitext(file)[1].lower()
-        reasons = [  # why the file is left out, if there are any
-            *(f"{folder}/" for folder in folders if is_clutter(folder)),
-            *filter(name.startswith, outputs),
-            *([name] if not file else []),  # a folder that was not entered ends in a slash
-            *(["hidden files"] if is_clutter(file) else []),
-            *([ending or "no ending"] if ending not in endings else []),
-            *([f"{ending} outside the sub-folders"] if not folders else []),
-        ]
-        if not reasons:
+        if clutter := list(filter(is_clutter, folders)):
+            reason = f"{clutter[0]}/"
+        elif above := list(filter(name.startswith, outputs)):
+            reason = above[0]
+        elif not file:  # the name of a folder that was not entered ends in a slash
+            reason = name
+        elif is_clutter(file):
+            reason = "hidden files"
+        elif ending not in endings:
+            reason = ending or "no ending"
+        elif not folders:
+            reason = f"{ending} outside the sub-folders"
+        else:
             images.append(name)
-        elif folders or ending in endings:
-            left_out[reasons[0]] += 1
+            continue
+        # Other files outside the sub-folders, such as a README, are normal.
+        if folders or ending in endings:
+            left_out[reason] += 1
     if left_out:
         text = ", ".join(f"{reason} ({count})" for reason, count in left_out.most_common())
         warnings.warn(
@@ -164,12 +172,12 @@ def _walk(root: Path) -> Iterator[str]:
     Folders that are not entered are yielded with a slash at the end: clutter, and folders that were
     read already.
     """
+    # From the identity of a folder to the path under which it was read.
     seen = {_identity(folder): "a folder above it" for folder in root.resolve().parents}
     starts = [root]
     for start in starts:  # linked folders are appended in the loop
         for base, folders, files in os.walk(start, onerror=_raise_unreadable):
             below = os.path.relpath(base, root).replace(os.sep, "/")
-            # The path under which the folder was read first, which may be this one.
             first = seen.setdefault(_identity(base), below)
             if first != below:
                 yield f"{below}/, which is {first}/"
@@ -177,6 +185,7 @@ def _walk(root: Path) -> Iterator[str]:
                 continue
             files += [f"{name}/" for name in folders if is_clutter(name)]
             folders[:] = sorted(name for name in folders if not is_clutter(name))
+            # ``os.walk`` does not enter linked folders by itself.
             starts += [path for name in folders if (path := Path(base, name)).is_symlink()]
             yield from (name if below == "." else f"{below}/{name}" for name in files)
 

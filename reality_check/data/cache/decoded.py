@@ -64,7 +64,9 @@ def decode_files(
         if on_broken == "error":
             _check_none_missing(files, missing)
         _check_listed_once(files, stamps)
+        # With "none", the size has no effect, so all sizes share an entry.
         options = {"size": 0 if resize == "none" else size, "channels": channels, "resize": resize}
+        # The third number of a stamp is different in each process.
         folder = cache_folder() / _entry_name(files, stamps[:, :2], options)
 
         def decode(row: int) -> np.ndarray | str:

@@ -128,6 +128,7 @@ def _fetch_with_retries(url: str, part: Path) -> None:
         try:
             return _fetch_rest(url, part, before)
         except _NETWORK_ERRORS as error:
+            # A connection that brought bytes starts the count anew.
             failures = failures + 1 if size_of(part) <= before else 1
             if failures == ATTEMPTS or _is_final(error):
                 raise

@@ -37,7 +37,7 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     random = np.random.default_rng([seed, code])
     drawn = (draw(code, face, 2 * size) for face in faces_of(code))
     inks = [ink for ink in drawn if ink is not None]
-    # Every face once in random order, then again, and so on.
+    # Every face once in random order, then again, and so on; the number of rounds is rounded up.
     order = np.concatenate(
         [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
     )[:count]
@@ -65,6 +65,7 @@ def _change_weight(drawings: np.ndarray, weights: np.ndarray) -> np.ndarray:
         rows = np.flatnonzero(weights >= times)
         changed[rows] = _dilate(changed[rows])
     rows = np.flatnonzero(weights < 0)
+    # To thin the ink is to thicken the paper.
     thinner = 255 - _dilate(255 - drawings[rows])
     ink = drawings[rows].sum(axis=(1, 2), dtype=np.int64)
     has_enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
@@ -90,6 +91,7 @@ def _draw_positions(
         x and y, each (count, points, points), in pixels of the drawing relative to its centre.
     """
     axis = (np.arange(points) + 0.5) * (2 / points) - 1
+    # A smooth field of displacements, interpolated between random ones at the knots.
     bend = _BEND * _draw_symmetric(random, (2, count, _KNOTS, _KNOTS))
     splines = _splines(axis)
     moved_x, moved_y = splines @ bend @ splines.T
@@ -98,12 +100,12 @@ def _draw_positions(
     moved_y += axis[None, :, None] - shift[1]
     a, b, c, d = _draw_linear_maps(count, random)
     radius = _RADIUS[0] + (_RADIUS[1] - _RADIUS[0]) * random.random((count, 1, 1))
-    zoom = extents[:, None, None] / radius
+    zoom = extents[:, None, None] / radius  # from half sides of the image to pixels of the drawing
     return zoom * (a * moved_x + b * moved_y), zoom * (c * moved_x + d * moved_y)
 
 
 def _draw_linear_maps(count: int, random: np.random.Generator) -> np.ndarray:
-    """Draw rotations, shears and stretches as the four entries (count, 1, 1) of 2 x 2 matrices."""
+    """Draw rotations, shears and stretches as 2 x 2 matrices: the four entries (count, 1, 1)."""
     shape = (count, 1, 1)
     angle = _ANGLE * _draw_symmetric(random, shape)
     shear = _SHEAR * _draw_symmetric(random, shape)
@@ -138,7 +140,7 @@ def _splines(axis: np.ndarray) -> np.ndarray:
 def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Interpolate drawings (M, S, S) at positions (M, P, P) relative to their centres."""
     side = drawings.shape[1]
-    column, right = _split_position(x, side)
+    column, right = _split_position(x, side)  # a pixel, and 64ths of the way to the one right of it
     row, below = _split_position(y, side)
     flat = drawings.ravel()
     start = np.arange(len(drawings), dtype=np.int32)[:, None, None] * (side * side)
@@ -150,6 +152,7 @@ def _sample(drawings: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _split_position(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Split positions into the pixel before them and the fraction of the way to the next one."""
+    # Whole fractions from the first pixel's centre on; all are kept inside the drawing.
     fractions = np.rint((position + (side - 1) / 2) * _FRACTION)
     fractions = np.clip(fractions, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
     return fractions // _FRACTION, fractions % _FRACTION

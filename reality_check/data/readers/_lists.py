@@ -47,7 +47,7 @@ def read_lines(
 
     Args:
         fields: names of the fields of a line.
-        spaced: index, first or last, of the one field that may contain blanks.
+        spaced: which field may contain blanks: 0, the first, or -1, the last.
         skip: number of lines to skip at the beginning.
 
     Raises:
@@ -60,6 +60,7 @@ def read_lines(
                 text = line.strip()
                 if number <= skip or not text:
                     continue
+                # Splitting from the end leaves all further blanks in the first field.
                 split = text.rsplit if spaced == 0 else text.split
                 parts = [part.strip() for part in split(maxsplit=separators)]
                 if len(parts) != len(fields):
@@ -98,7 +99,7 @@ def assemble(
     ids, labels = np.unique(np.array(class_ids), return_inverse=True)
     classes: list[Id] = ids.tolist()
     names = list(map(class_name, classes))
-    if len(set(names)) < len(names):
+    if len(set(names)) < len(names):  # two classes have one name
         names = [f"{text} ({class_id})" for text, class_id in zip(names, classes, strict=True)]
     test_ids = tested_labels(np.array(class_ids), np.array(is_test), str(root))
     return ImageFiles(
@@ -108,7 +109,7 @@ def assemble(
         labels.astype(np.int64),
         tuple(names),
         test_classes=tuple(np.searchsorted(ids, test_ids).tolist())
-        if 0 < len(test_ids) < len(ids)
+        if 0 < len(test_ids) < len(ids)  # else there is no split
         else None,
         queries=None if queries is None else np.array(queries, dtype=bool),
     )

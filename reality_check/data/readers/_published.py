@@ -85,7 +85,7 @@ def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -
     """
     try:
         folder = expand_path(path)
-    except UsageError as error:
+    except UsageError as error:  # the folder is unknown
         raise UsageError(f"{error} {_advice(None, published)}") from None
     if folder.is_file():
         folder = folder.parent
@@ -173,7 +173,6 @@ def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
     Returns:
         The root folder of the data set; None if it is still incomplete.
     """
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         work = f"unpacks an archive in {str(folder)!r}."
@@ -208,6 +207,7 @@ def _looks_like(file: Path, published: PublishedDataset) -> bool:
     expected = tuple(path for layout in layouts for paths in layout for path in paths.split("|"))
     with zipfile.ZipFile(file) as content:
         names = content.namelist()
+    # The files may lie in one folder inside the archive.
     return any(
         part.startswith(expected) for name in names for part in (name, name.partition("/")[2])
     )
@@ -232,9 +232,10 @@ def _describe_missing(folder: Path, published: PublishedDataset) -> str:
 def _advice(folder: Path | None, published: PublishedDataset) -> str:
     """Return a sentence on how to name the data set's folder or to obtain the data set."""
     fetchable = any(archive.urls for archive in published.archives)
+    or_download = "add dataset.download=true, or " if fetchable else ""
     return (
         f"If you have {published.title}, name its folder: reality-check run "
         f"{published.experiment} dataset.path=/my/{published.folder}. If not, "
-        f"{'add dataset.download=true, or ' * fetchable}download {published.source} and put it "
-        f"into {repr(str(folder)) if folder else 'a folder of that name'}."
+        f"{or_download}download {published.source} and put it into "
+        f"{repr(str(folder)) if folder else 'a folder of that name'}."
     )

@@ -75,7 +75,7 @@ def _read_original(root: Path) -> _Cars:
 
 def _read_devkit(root: Path) -> _Cars:
     """Read the layout in which training and test images are in two folders."""
-    test, train, meta, train_images, test_images = (
+    test, train, meta, train_images, test_images = (  # in the order of _DEVKIT
         str(first_existing(root, alternatives)) for alternatives in _DEVKIT
     )
     paths: list[str] = []
@@ -94,6 +94,7 @@ def _read_by_class(root: Path) -> _Cars:
     class_ids: list[int] = []
     for part in ("train", "test"):
         folder = first_existing(root, f"car_data/car_data/{part}|car_data/{part}")
+        # To ``read_lines``, which splits at blanks, a line is one field.
         for line in read_lines(root / f"anno_{part}.csv", ("file, box and class",)):
             name, *_, text = line.fields[0].split(",")
             if not text.strip().isdigit() or not 1 <= int(text) <= len(class_names):

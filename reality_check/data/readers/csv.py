@@ -102,6 +102,7 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
     reader.fieldnames = columns
     for row in reader:
         location = f"Line {reader.line_num} of {str(file)!r}"
+        # DictReader marks too many columns by the key None, and too few by the value None.
         if None in row or None in row.values():
             raise UsageError(
                 f"{location} has not {len(columns)} columns as the first line has; put texts with "

@@ -19,7 +19,7 @@ def _list_root(root: Path) -> ImageFiles:
     label_lines = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
     image_lines = _read_pairs(root / "images.txt", "image_id", "image_name")
     class_ids = [_class_of(line, label_lines) for line in image_lines.values()]
-    for number in set(class_ids) - set(class_lines):
+    for number in set(class_ids) - set(class_lines):  # raises for the first, if there is any
         raise UsageError(
             f"{str(root / 'classes.txt')!r} lacks class {number}, which some images have; restore "
             "the file."

@@ -12,7 +12,7 @@ from reality_check.utils.errors import UsageError
 def read(config: Any) -> SampleSet:
     """Return the samples that the function returns."""
     subject = f"data set {config.name!r}: {config.function}"
-    data = build(find_class(config.function, "dataset"), config.arguments, subject, {})
+    data = build(find_class(config.function, "dataset"), config.arguments, subject, extra={})
     if not isinstance(data, SampleSet):
         raise UsageError(
             f"{subject} must return a reality_check.data.ImageSet or TensorSet, got "

@@ -54,6 +54,8 @@ def list_image_folder(path: str | Path) -> ImageFiles:
 def _shared_folder(names: list[str]) -> str:
     """Return the path inside a .zip file to its class folders: ``""``, or ending with a slash."""
     start = ""
+    # A class folder contains images. So while every image is at least two folders below ``start``,
+    # a folder that all of them are in is above the class folders.
     while names and all(name.count("/", len(start)) > 1 for name in names):
         folder = names[0][len(start) :].split("/", 1)[0] + "/"
         if not all(name.startswith(folder, len(start)) for name in names):
@@ -74,7 +76,7 @@ def _check_classes(root: Path, class_names: tuple[str, ...]) -> None:
         for entry in (root.iterdir() if root.is_dir() else ())
         if entry.is_dir()
         and not (entry.name in class_names or is_clutter(entry.name))
-        and not any(entry.rglob("experiment.yaml"))
+        and not any(entry.rglob("experiment.yaml"))  # a folder that this tool wrote
     )
     if empty:
         raise UsageError(

@@ -25,6 +25,7 @@ def _list_root(root: Path) -> ImageFiles:
     parts = list(map(_part, lines))
     items = [line.fields[1] for line in lines]
     listed = [line.fields[0] for line in lines]
+    # In reverse, so that of an item's images the first one is kept.
     first_image = dict(zip(reversed(items), reversed(listed), strict=True))
     return assemble(
         "in_shop",

@@ -24,6 +24,7 @@ def _list_root(root: Path) -> ImageFiles:
     Classes are named ``"ALPHABET/characterNN"``. The sorted classes of ``images_background`` come
     first, then the sorted classes of ``images_evaluation``, which are the test classes.
     """
+    # For each part, from its characters to their images.
     parts = [_images_by_character(root, str(first_existing(root, part))) for part in _PARTS]
     names = [name for part in parts for name in sorted(part, key=lambda text: text.split("/"))]
     images = [sorted((parts[0] | parts[1])[name]) for name in names]
@@ -41,6 +42,7 @@ def _images_by_character(root: Path, part: str) -> dict[str, list[str]]:
     """Return the images of each character of a part, by its class name."""
     characters: dict[str, list[str]] = {}
     for name in images_below(root / part):
+        # In an archive, the images are in a folder of the part's name.
         folders = name.removeprefix(f"{part.removesuffix('.zip')}/").split("/")
         if len(folders) == 3 and folders[2].lower().endswith(".png"):
             characters.setdefault("/".join(folders[:2]), []).append(f"{part}/{name}")

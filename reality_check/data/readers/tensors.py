@@ -81,7 +81,7 @@ def read_tensors(
     columns = _open(path, y)
     file = str(path)
     samples = _find_array(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
-    y = "y" if path.suffix == ".npy" else y  # then ``y`` was a path
+    y = "y" if path.suffix == ".npy" else y  # for .npy files, ``y`` was the path of the labels
     labels = _find_array(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
@@ -153,10 +153,10 @@ def build_sample_set(
         "origin": origin,
         "queries": None if queries is None else np.asarray(queries, dtype=bool),
     }
-    if test_classes is not None:
+    if test_classes is not None:  # of which some may have no samples here
         test_labels = np.searchsorted(values, np.intersect1d(values, test_classes))
         options["test_classes"] = tuple(test_labels.tolist())
-    if samples.dtype == np.uint8 and samples.ndim == 3:
+    if samples.dtype == np.uint8 and samples.ndim == 3:  # grey images
         samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
         return ImageSet(Images.from_array(samples), **options)
@@ -212,7 +212,7 @@ def _open(path: Path, y: str | None) -> Columns:
     try:
         if path.is_dir():
             files = sorted(path.glob("*.npy"))
-            return _with_texts({file.stem: np.load(file, "r") for file in files})
+            return _with_texts({file.stem: np.load(file, mmap_mode="r") for file in files})
         if path.suffix == ".npy":
             return _read_npy(path, y)
         return _FORMATS[path.suffix](path)
@@ -289,7 +289,7 @@ def _to_array(column: Any, name: str, file: str) -> np.ndarray:
     """Convert an Arrow column to an array; lists of equal length become its further axes."""
     column = column.combine_chunks()
     flat, sizes = column, []  # each level of nested lists becomes an axis
-    while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
+    while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):  # a column of lists
         inner = flat.flatten()
         size, remainder = divmod(len(inner), max(1, len(flat)))
         # Lists of a fixed size have no lengths.

@@ -56,7 +56,7 @@ def read_torch_dataset(
         else value
         for key, value in arguments.items()
     }
-    data = build(_find_dataset(dataset, subject), expanded, subject, {})
+    data = build(_find_dataset(dataset, subject), expanded, subject, extra={})
     with users_code(f"{subject} cannot be read"):
         return _read_items(data, subject, name, size)
 

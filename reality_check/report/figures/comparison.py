@@ -36,7 +36,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     Each category has a panel.
     """
     categories, methods = summary.categories, summary.methods
-    label = f"{METRICS.get(metric, metric)} (%)"
+    label = f"{summary.titles.get(metric, metric)} (%)"
     figure, grid = _rows_grid(dict.fromkeys(categories, methods), label)
     for category, axes in zip(categories, grid, strict=True):
         samples = summary.samples(category, metric)
@@ -94,16 +94,19 @@ def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
 
 
 def differences_figure(
-    shown: Mapping[str, Sequence[Comparison]], over_classes: Mapping[tuple[str, str, str], Bounds]
+    shown: Mapping[str, Sequence[Comparison]],
+    over_classes: Mapping[tuple[str, str, str], Bounds],
+    measure: str = METRICS[PRIMARY],
 ) -> Figure:
     """Plot the differences of the best method from the others, in points; a panel per category.
 
     Args:
         shown: comparisons of the best method, by category.
         over_classes: intervals for other test classes, by (category, better, other).
+        measure: title of the metric.
     """
     rows = {category: [pair.other for pair in pairs] for category, pairs in shown.items()}
-    figure, grid = _rows_grid(rows, f"difference in {METRICS[PRIMARY]} (points)")
+    figure, grid = _rows_grid(rows, f"difference in {measure} (points)")
     for axes, (category, pairs) in zip(grid, shown.items(), strict=True):
         title(axes, f"{category}: {pairs[0].better} minus …", 34)
         axes.axvline(0, color=FAINT, linewidth=1.0)

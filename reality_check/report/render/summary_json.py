@@ -15,6 +15,7 @@ from typing import Any
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
 from reality_check.report.analysis import Analysis
+from reality_check.report.sections.tuning import budget_curves
 from reality_check.report.sections.untrained import CATEGORY
 from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
@@ -54,6 +55,11 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
             | _interval(difference)
             for category in summary.categories
             for control, difference in summary.control_differences(category).items()
+        ],
+        "budget_curves": [
+            {"method": method, "trials": trials} | _interval(estimate)
+            for method, curve in budget_curves(summary).items()
+            for trials, estimate in curve.items()
         ],
         "verdict": headline(summary),
         "verdicts": list(_verdicts(analysis)),
@@ -111,7 +117,7 @@ def _title(results: ExperimentResults, metric: str) -> str:
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
             return f"{_title(results, metric.removesuffix(ending))} ({ending[1:]} embeddings)"
-    return results.metric(metric).title
+    return results.measure if metric == PRIMARY else results.metric(metric).title
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
@@ -158,10 +164,13 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
 def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
     """Yield the estimate of each method by category and metric."""
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
+        weak = summary.weaknesses(category) if metric == PRIMARY else {}
         for method, estimate in summary.estimates(category, metric).items():
             names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
-            runs = len(summary.rows[category, metric, method])
-            yield names | {"runs": runs} | _interval(estimate)
+            names["runs"] = len(summary.rows[category, metric, method])
+            weakness = weak[method]._asdict() if method in weak else None
+            more = {"effective_n": estimate.effective_n, "weakness": weakness}
+            yield names | more | _interval(estimate)
 
 
 def _interval(number: Centred) -> dict[str, Any]:
@@ -184,7 +193,7 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
     for record, pair in zip(comparison_records(analysis), pairs, strict=True):
         yield record | {
             "about": "losses" if summary.evidence.of_losses else "settings",
-            "sentence": pair_sentence(pair, summary.evidence),
+            "sentence": pair_sentence(pair, summary.evidence, summary.results.measure),
         }
 
 

@@ -35,7 +35,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
     summary = analysis.summary
     statistics = (
         verdict_section(analysis),
-        classes_section(analysis),
+        classes_section(analysis) if summary.results.reference else None,
         luck_section(analysis),
         baselines_section(summary),
     )
@@ -57,7 +57,11 @@ def report_sections(analysis: Analysis) -> list[Section]:
         settings_section(summary),
         reproduce_section(summary),
     )
-    return [section for section in sections if section is not None]
+    found = [section for section in sections if section is not None]
+    if not summary.results.reference:  # trials that were made elsewhere
+        kept = ("overview", "tuning", "box", "statistics")
+        return [section for section in found if section.anchor in kept]
+    return found
 
 
 def _folded_rest(section: Section | None, title: str) -> Section | None:

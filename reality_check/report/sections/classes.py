@@ -57,8 +57,8 @@ def _table(analysis: Analysis) -> PlainTable:
         for (method, category), uncertainty in analysis.uncertainties.items()
     )
     caption = (
-        f"{METRICS[PRIMARY]} in percent: the estimate with its interval on these classes, as in the "
-        "summary, and 95 % bootstrap intervals."
+        f"{METRICS[PRIMARY]} in percent: the estimate with its interval on these classes, as in "
+        "the summary, and 95 % bootstrap intervals."
     )
     return PlainTable(caption, header, rows, words=("Method", "Category"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from reality_check.config.metrics import METRICS, PRIMARY, metric_of
+from reality_check.config.metrics import PRIMARY, metric_of
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import (
@@ -24,15 +24,17 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
-from reality_check.report.wording import interval_text, listed
+from reality_check.report.wording import interval_text, listed, size_text
 
 #: What the dots of a figure show.
 _DOTS = {
     Evidence.SEARCHES: "the mean of every search",
-    Evidence.SUBSETS: "every retrained trial",
+    Evidence.SUBSETS: "every trial with a test score",
     Evidence.SETTINGS: "every reproduction",
     Evidence.VALUES: "every reproduction",
 }
+#: What the legend says about the rows of baselines.
+_UNTRAINED_ROWS = " Rows in italics are not trained; their n counts networks, and raw input is one."
 
 
 def comparison_section(summary: Summary) -> Section:
@@ -42,7 +44,7 @@ def comparison_section(summary: Summary) -> Section:
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
     blocks: list[Block] = [Filter((*tables, *others)), ComparisonTables(tables, summary.origins)]
     if figures := interval_figures(summary)[1:]:
-        labels = [label for metric, label in METRICS.items() if metric != PRIMARY]
+        labels = [label for metric, label in summary.titles.items() if metric != PRIMARY]
         blocks.append(Folded(f"Intervals of {listed(labels)}", tuple(figures)))
     if others:
         blocks += [Heading("Other metrics"), other_metrics_text(summary)]
@@ -56,8 +58,8 @@ def legend(summary: Summary) -> Footnote:
         (
             f"Percent, mean ± half-width of the 95 % interval over n {summary.evidence.repeats}. ",
             Strong("Bold"),
-            f": best mean of its column. {CLOSE_MARK}: {close_text(summary)}. Rows in italics are "
-            "not trained; their n counts networks, and raw input is one.",
+            f": best mean of its column. {CLOSE_MARK}: {close_text(summary)}."
+            + (_UNTRAINED_ROWS if summary.baselines else ""),
         )
     )
 
@@ -94,7 +96,7 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
             partial(intervals_figure, summary, metric),
             folder,
         )
-        for metric, label in METRICS.items()
+        for metric, label in summary.titles.items()
         if any(summary.samples(category, metric) for category in summary.categories)
     ]
 
@@ -104,8 +106,8 @@ def _alt(summary: Summary, metric: str) -> str:
     parts = []
     for category in summary.categories:
         means = [
-            f"{method} {interval_text(estimate)} (n = {estimate.n})"
+            f"{method} {interval_text(estimate)} (n = {size_text(estimate.effective_n)})"
             for method, estimate in summary.estimates(category, metric).items()
         ]
         parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")
-    return f"{METRICS.get(metric, metric)} in percent. " + " ".join(parts)
+    return f"{summary.titles.get(metric, metric)} in percent. " + " ".join(parts)

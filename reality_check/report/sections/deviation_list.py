@@ -23,6 +23,8 @@ def deviations_section(summary: Summary) -> Section:
     ordered = sorted(results.deviations, key=lambda deviation: not deviation.serious)
     lines = tuple(map(_line, ordered))
     serious = sum(deviation.serious for deviation in ordered)
+    if not results.reference:  # trials that were made elsewhere
+        return Section("box", "What this rests on", (Bullets(lines),), "minor")
     opening = _opening(summary)
     blocks: list[Block] = [opening] if opening else []
     if serious:

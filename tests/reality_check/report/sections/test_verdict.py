@@ -16,7 +16,8 @@ from reality_check.report.sections.verdict import (
     verdict_section,
 )
 from reality_check.report.summary import Evidence, Summary
-from reality_check.results import ExperimentResults, ResultRow
+from reality_check.report.tables import overview_table
+from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import Comparison, Difference
 
 MAP = "mean_average_precision_at_r"
@@ -125,13 +126,69 @@ def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:
     method = results.methods[0]
     lost = dataclasses.replace(method.reproductions[0], diverged="loss is NaN")
     changed = dataclasses.replace(method, reproductions=(lost, *method.reproductions[1:]))
-    summary = Summary(dataclasses.replace(results, methods=(changed, *results.methods[1:])))
-    rows = summary.rows["aggregate", PRIMARY, method.name]
-    sound = [row.value for row in rows if row.reproduction != lost.trial_index]
+    rows = tuple(
+        dataclasses.replace(row, value=0.0)
+        if (row.method, row.reproduction) == ("warped", 0) and row.category != "complete"
+        else row
+        for row in results.rows
+    )
+    methods = (changed, *results.methods[1:])
+    summary = Summary(dataclasses.replace(results, methods=methods, rows=rows))
+    sound = [row.value for row in summary.rows["aggregate", PRIMARY, "warped"][1:]]
     assert len(sound) == 4
     sentence = (
-        "1 of 5 runs of warped diverged and counts as 0, which intervals are not made for; the "
+        "warped: 1 of 5 retrainings diverged, counted as 0, which intervals are not made for; the "
         f"mean of the others is {100 * sum(sound) / 4:.2f} %."
     )
     assert sentence in category_sentences(summary, "aggregate")
     assert not any("diverged" in line for line in category_sentences(summary, "complete"))
+    weak = "The interval rests on little and may not hold for warped (1 of 5 retrainings diverged, "
+    assert f"{weak}counted as 0)." in headline(summary)
+
+
+def searched(scores: dict[str, list[float]], retrained: int, budget: int = 2) -> Summary:
+    """One random search of each method, with test scores equal to validation scores."""
+    methods = []
+    for name, values in scores.items():
+        trials = tuple(TrialRecord(k, "complete", value=v) for k, v in enumerate(values))
+        methods.append(MethodResults(name, "L", trials, searched=("x",)))
+    rows = tuple(
+        ResultRow("e", name, "ensemble", k, PRIMARY, value, 0, k)
+        for name, values in scores.items()
+        for k, value in sorted(enumerate(values), key=lambda each: -each[1])[:retrained]
+    )
+    config = {"protocol": {"search": {"trials": 8, "budget": budget}}}
+    results = ExperimentResults("e", "p", "mlrc", True, tuple(methods), rows, config=config)
+    return Summary(results)
+
+
+EVEN = [0.20, 0.21, 0.22, 0.23, 0.24, 0.25, 0.26, 0.27]
+RARE = [*EVEN[:-1], 0.4]
+
+
+def test_the_headline_names_intervals_that_rest_on_little() -> None:
+    reason = "1 of 8 trials far above the others, so that it is hardly known how often a "
+    reason += "search finds one"
+    texts = (
+        headline(searched({"a": EVEN, "b": RARE}, 8)),
+        headline(searched({"b": RARE, "c": RARE}, 8)),
+    )
+    assert f". The interval rests on little and may not hold for b ({reason})." in texts[0]
+    both = f"b ({reason}) and c ({reason})"
+    assert f". The interval rests on little and may not hold for {both}." in texts[1]
+    assert "may not hold" not in headline(searched({"a": EVEN}, 8))
+
+
+def test_without_enough_retrainings_there_is_no_interval() -> None:
+    summary = searched({"a": EVEN, "b": EVEN}, 3)
+    assert summary.estimates("ensemble")["a"].half_width is None
+    reason = "only 3 of 8 trials retrained so far, while others win too many searches"
+    assert f"There is no interval and no test for a ({reason}) and b" in headline(summary)
+
+
+def test_sizes_of_subsets_are_effective_numbers_of_trials() -> None:
+    summary = searched({"a": EVEN, "b": RARE}, 8)
+    assert "n = 5.6 and 5.6 effective trials" in category_sentences(summary, "ensemble")[0]
+    table = overview_table(summary)
+    assert table is not None
+    assert {row.n for row in table.rows} == {"5.6"}
