@@ -75,16 +75,17 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.papers.gain_text import plain, sentences, write_figure
-    from reality_check.papers.gains import judge_gains, noise_of
+    from reality_check.papers.gains import correction_of, judge_gains, noise_of
     from reality_check.papers.printed_tables import load_table
 
     table = load_table(options.table).of(options.metric, options.selected_on)
     noise = noise_of(table, options.seed_sd, options.classes)
-    gains = judge_gains(table, noise, options.proposed)
+    correction = correction_of(table, options.proposed)
+    gains = judge_gains(table, noise, correction, options.proposed)
     if options.json:
-        print(json.dumps(plain(table, noise, gains), indent=1, ensure_ascii=False))
+        print(json.dumps(plain(table, noise, gains, correction), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(sentences(table, noise, gains)))
+        print("\n".join(sentences(table, noise, gains, correction, options.proposed)))
     if options.figure is not None:
         try:
             write_figure(options.figure, table, gains)

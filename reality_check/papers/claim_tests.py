@@ -42,6 +42,7 @@ from reality_check.statistics import (
     Difference,
     estimate_difference,
     holm_of_known,
+    t_quantile,
     times_to_detect,
 )
 
@@ -66,7 +67,8 @@ class Finding:
         first: the side that the claim says is higher.
         second: the side with which ``first`` is compared.
         difference: first minus second, in the unit of the metric (mostly a fraction), with the
-            uncorrected 95 % interval; ``None`` if a side has no results, or every run diverged.
+            interval that agrees with ``p``, or its own 95 % interval without a test; ``None`` if a
+            side has no results, or every run diverged.
         p: two-sided p-value of the claim's test (see the table above) after Holm's correction;
             ``None`` without a test.
         p_equal: p-value for "the difference is beyond the margin" after Holm's correction; ``None``
@@ -235,7 +237,7 @@ class _Comparison:
         return Finding(
             self.first.measured,
             self.second.measured,
-            self.difference,
+            self._corrected(p, tests),
             p,
             p_equal,
             verdict,
@@ -243,6 +245,22 @@ class _Comparison:
             (self.first.diverged, self.second.diverged),
             self._times(tests) if verdict == "undecided" and p is not None else None,
         )
+
+    def _corrected(self, p: float | None, tests: int) -> Difference | None:
+        """Return the difference with the interval that agrees with its corrected p-value.
+
+        Intervals at Bonferroni's level all hold together. That of a difference which only a later
+        step of Holm's correction finds is as much narrower as that step is more lenient. So an
+        interval excludes what is tested (0, or the margin) exactly if ``p`` is below 0.05. Without
+        a test, the difference keeps its own 95 % interval.
+        """
+        found = self.difference
+        if not (found and found.error and found.degrees) or self.p is None or p is None:
+            return found
+        level = 1 - CONFIDENCE
+        share = self.p / p if p < level <= tests * self.p else 1 / tests
+        reach = t_quantile(found.degrees, 1 - level * share)
+        return dataclasses.replace(found, half_width=reach * found.error)
 
     def _times(self, tests: int) -> float | None:
         """Return by which factor more units are needed until the cheaper of both tests decides."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
 from reality_check.papers.printed_tables import PrintedTable
 from reality_check.report.wording import counted, p_text, true_minus
+from reality_check.statistics import Simultaneous
 from reality_check.utils.files import atomic_write
 
 if TYPE_CHECKING:
@@ -29,21 +30,33 @@ _LEGEND = {
 }
 
 
-def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
+def sentences(
+    table: PrintedTable,
+    noise: Noise,
+    gains: Sequence[Gain],
+    correction: Simultaneous,
+    proposed: str | None = None,
+) -> Iterator[str]:
     """Yield the lines of the text that ``reality-check claim`` prints."""
     yield (
         f"{table.source}, {table.rows[0].metric} in points: {counted(len(gains), 'comparison')}, "
-        "corrected together (Holm)."
+        f"p-values and intervals corrected together ({correction})."
     )
-    search = noise.search.sd * noise.network.sd
+    if proposed and correction == "Tukey":
+        yield (
+            f"{proposed} has the highest mean of the table, as the luckiest of equal methods "
+            "would: the correction covers every pair."
+        )
     yield f"Training one network has an sd of {noise.network.sd:.2f} ({noise.network.source})."
-    yield f"A search of hyper-parameters has one of {search:.2f} ({noise.search.source})."
+    if not any("networks" in row.model_fields_set for row in table.rows):
+        yield "Each retraining counts as one network; if it has folds, fill in the column networks."
+    yield f"A search of hyper-parameters has one of {noise.search.sd:.2f} ({noise.search.source})."
     if noise.classes:
         yield f"Other test classes move a difference by {math.sqrt(noise.classes):.2f} (sd)."
     if any(row.selected_on == "test" for row in table.rows):
         yield (
             "Epochs or values were chosen on the test classes: up to "
-            f"{noise.allowance:.1f} points of a gain may come from that, and are not counted."
+            f"{noise.selection:.1f} points of a gain may come from that, and are not counted."
         )
     yield from (_sentence(gain) for gain in gains)
     counts = Counter(gain.outcome for gain in gains)
@@ -51,46 +64,40 @@ def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Itera
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."
     )
-    explained = {*counts, *(["searches"] if any(gain.searches for gain in gains) else [])}
+    explained = {*counts, any(gain.searches_needed for gain in gains) and "searches"}
     yield from (text for outcome, text in _LEGEND.items() if outcome in explained)
 
 
 def _sentence(gain: Gain) -> str:
-    needed = ""
-    if gain.outcome != "distinguishable":
-        needed = f"; {gain.searches or 'over 1,000'} searches"
+    needed = (
+        ""
+        if gain.outcome == "distinguishable"
+        else f"; {gain.searches_needed or 'over 1,000'} searches"
+    )
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
-        f"(± {gain.seeds:.2f} by seeds, ± {gain.all:.2f} in all), {p_text(gain.p)}: {gain.outcome}"
-        f"{needed}"
+        f"(± {gain.half_width_seeds:.2f} by seeds, ± {gain.half_width:.2f} in all), "
+        f"{p_text(gain.corrected_p)}: {gain.outcome}{needed}"
     )
 
 
-def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
+def plain(
+    table: PrintedTable, noise: Noise, gains: Sequence[Gain], correction: Simultaneous
+) -> dict[str, Any]:
     """Return the comparisons and the noise as plain data (``--json``)."""
     return {
         "source": table.source,
         "metric": table.rows[0].metric,
-        "comparisons": len(gains),
+        "correction": correction,
         "noise": {
             "network_sd": noise.network.sd,
             "network_source": noise.network.source,
-            "search_sd": noise.search.sd * noise.network.sd,
-            "selection_on_test": noise.allowance,
+            "search_sd": noise.search.sd,
+            "selection_on_test": noise.selection,
             "classes_sd": math.sqrt(noise.classes),
         },
         "gains": [
-            {
-                "first": gain.first.method,
-                "second": gain.second.method,
-                "difference": gain.difference,
-                "half_width_seeds": gain.seeds,
-                "half_width": gain.all,
-                "holm_p_seeds": gain.p_seeds,
-                "holm_p": gain.p,
-                "outcome": gain.outcome,
-                "searches_needed": gain.searches,
-            }
+            {**vars(gain), "first": gain.first.method, "second": gain.second.method}
             for gain in gains
         ],
     }
@@ -121,12 +128,17 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     heights = list(range(len(gains), 0, -1))
     colours = [COLOURS[0] if gain.outcome == "distinguishable" else FAINT for gain in gains]
     differences = [gain.difference for gain in gains]
-    for width, halves in (1.2, [gain.all for gain in gains]), (4, [gain.seeds for gain in gains]):
+    for width, halves in (
+        (1.2, [gain.half_width for gain in gains]),
+        (4, [gain.half_width_seeds for gain in gains]),
+    ):
         axes.errorbar(
             differences, heights, xerr=halves, fmt="none", ecolor=colours, elinewidth=width
         )
     axes.scatter(differences, heights, c=colours, marker="D", s=25, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1)
     axes.set_yticks(heights, [f"{gain.first.method} − {gain.second.method}" for gain in gains])
-    label_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
+    label_x(
+        axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, all together)"
+    )
     return figure

@@ -12,21 +12,24 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import fmean, variance
 from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
 from reality_check.papers.printed_tables import PrintedTable, TableRow, published_sds
 from reality_check.statistics import (
     CONFIDENCE,
+    MIN_TESTED,
     Shares,
-    holm,
+    Simultaneous,
     planned_error,
     satterthwaite,
+    simultaneous_p,
+    simultaneous_quantile,
     smallest_detectable,
-    t_quantile,
-    two_sided_p,
     welch_degrees,
 )
 from reality_check.utils.config_files import configs_root
@@ -66,8 +69,8 @@ class Noise:
 
     Attributes:
         network: variance of training one network.
-        search: variance of a search, divided by the variance of training one network.
-        selection: gain by selection on the test classes, divided by the sd of training one network.
+        search: variance of a search.
+        selection: how much selection on the test classes may add to one side of a comparison.
         classes: variance of a difference over draws of test classes; 0 if other test classes are
             not considered.
     """
@@ -76,16 +79,6 @@ class Noise:
     search: Spread
     selection: float
     classes: float = 0.0
-
-    def squared_errors(self, row: TableRow) -> tuple[float, float]:
-        """Return the squared standard errors of a row by its retrainings and by its searches."""
-        training = self.network.variance / (row.networks * row.n)
-        return training, self.network.variance * self.search.variance / row.searches
-
-    @property
-    def allowance(self) -> float:
-        """How much selection on the test classes may add to one side of a comparison."""
-        return self.selection * self.network.sd
 
 
 @dataclass(frozen=True)
@@ -96,24 +89,24 @@ class Gain:
         first: the row that is claimed to be better, or has the higher mean.
         second: the row with which ``first`` is compared.
         difference: difference of the printed means, in points.
-        seeds: half-width of the interval by the noise of retraining alone.
-        all: half-width by all noise, including what selection may add.
-        p_seeds: two-sided p-value for "the settings retrain alike", after Holm's correction.
-        p: two-sided p-value for "the losses are alike", after Holm's correction.
+        half_width_seeds: half-width of the simultaneous interval by the noise of retraining alone:
+            that of both rows if each prints an sd of three or more, else that of the table.
+        half_width: half-width by all noise, including what selection may add.
+        corrected_p: two-sided p-value for "the losses are alike", corrected for all comparisons;
+            below 0.05 exactly if ``difference ± half_width`` does not contain 0.
         outcome: the verdict.
-        searches: number of searches of each method that would find a true difference of this size;
-            ``None`` if a thousand would not find it, or if the losses are distinguishable already.
+        searches_needed: number of searches of each method that would find a true difference of this
+            size; ``None`` if a thousand would not, or if the losses are distinguishable already.
     """
 
     first: TableRow
     second: TableRow
     difference: float
-    seeds: float
-    all: float
-    p_seeds: float
-    p: float
-    outcome: Outcome = "not distinguishable"
-    searches: int | None = None
+    half_width_seeds: float
+    half_width: float
+    corrected_p: float
+    outcome: Outcome
+    searches_needed: int | None
 
 
 def pooled(variances: Sequence[float], source: str) -> Spread:
@@ -121,10 +114,10 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
 
     A scaled chi-square variable with d degrees has the squared coefficient of variation 2 / d.
     """
-    mean = math.fsum(variances) / len(variances)
+    mean = fmean(variances)
     if len(variances) < 2:
         return Spread(mean, 1.0, source)
-    scatter = math.fsum((v - mean) ** 2 for v in variances) / (len(variances) - 1)
+    scatter = variance(variances, mean)
     return Spread(mean, 2 * mean**2 / scatter if scatter else 1e9, source)
 
 
@@ -144,17 +137,39 @@ def noise_of(
     measured = read_yaml(configs_root() / "noise.yaml")
     shortest = min(row.trials for row in table.rows)
     trials = max((n for n in measured["trials"] if n <= shortest), default=min(measured["trials"]))
-    of_trials = measured["trials"][trials]
-    source = f"searches of {trials} trials, six measured populations"
-    search = pooled([ratio**2 for ratio in of_trials["search"]], source)
     of_classes = measured["classes"]
-    per_class = pooled([sd**2 for sd in of_classes["sd"]], "").variance * of_classes["number"]
+    per_class = fmean(sd**2 for sd in of_classes["sd"]) * of_classes["number"]
+    network = _network_noise(table, seed_sd)
     return Noise(
-        _network_noise(table, seed_sd),
-        search,
-        max(of_trials["selection"]),
+        network,
+        *luck_of_searches(network, measured["network"], trials, **measured["trials"][trials]),
         per_class / classes if classes else 0.0,
     )
+
+
+def luck_of_searches(
+    network: Spread,
+    measured: Sequence[float],
+    trials: int,
+    search: Sequence[float],
+    selection: Sequence[float],
+) -> tuple[Spread, float]:
+    """Return the variance of a search, and what selection on the test classes may add, in points.
+
+    Both grow with the noise of training, but are never smaller than measured: many test images
+    reduce the noise of training one network, not the luck of choosing its settings.
+
+    Args:
+        network: variance of training one network of the table.
+        measured: sd of training one network of each measured population, in points.
+        trials: number of trials of a search.
+        search: of each population, the sd of a search over that of training one network.
+        selection: of each population, the gain by selection over the sd of training one network.
+    """
+    sds = [max(network.sd, sd) for sd in measured]
+    variances = [luck**2 for luck in map(operator.mul, search, sds)]
+    source = f"searches of {trials} trials, {len(sds)} measured populations"
+    return pooled(variances, source), max(map(operator.mul, selection, sds))
 
 
 def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
@@ -180,22 +195,38 @@ def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
     return pooled([4 * sd**2 for sd in sds_by_reader[reader]], source)
 
 
-def judge_gains(table: PrintedTable, noise: Noise, proposed: str | None = None) -> list[Gain]:
-    """Decide all comparisons of a table of one metric, with Holm's correction over them.
+def correction_of(table: PrintedTable, proposed: str | None) -> Simultaneous:
+    """Return the correction for the comparisons of a table.
+
+    The method with the highest mean was, in effect, chosen by its mean. Whichever method had been
+    the luckiest would be in its place, so its comparisons are corrected as every pair is.
+
+    Args:
+        table: a table of one metric.
+        proposed: method that is compared with each other one; ``None`` compares every pair.
+    """
+    highest = max(row.mean for row in table.rows)
+    tied = (row.method for row in table.rows if row.mean == highest)
+    return "Tukey" if proposed in (None, *tied) else "Dunnett"
+
+
+def judge_gains(
+    table: PrintedTable, noise: Noise, correction: Simultaneous, proposed: str | None = None
+) -> list[Gain]:
+    """Decide all comparisons of a table of one metric.
 
     Args:
         table: a table of one metric (:meth:`PrintedTable.of`).
         noise: the noise of its means.
+        correction: for what the p-values and intervals are corrected (:func:`correction_of`).
         proposed: method to compare with each other one; ``None`` compares every pair.
+
+    Raises:
+        UsageError: the table has no such method, or fewer than two.
     """
-    gains = [_gain(first, second, noise) for first, second in _pairs(table, proposed)]
-    adjusted_seeds = holm([gain.p_seeds for gain in gains])
-    adjusted = holm([gain.p for gain in gains])
-    corrected = [
-        replace(gain, p_seeds=p_seeds, p=p)
-        for gain, p_seeds, p in zip(gains, adjusted_seeds, adjusted, strict=True)
-    ]
-    return [_decided(gain, noise, len(gains)) for gain in corrected]
+    pairs = list(_pairs(table, proposed))
+    methods = len(table.rows)
+    return [_gain(*pair, noise, methods, correction, len(pairs)) for pair in pairs]
 
 
 def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow, TableRow]]:
@@ -218,41 +249,52 @@ def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow
             )
         first = table.rows[names.index(proposed)]
         yield from ((first, row) for row in table.rows if row is not first)
-        return
-    yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
+    else:
+        yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
 
 
-def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
-    """Return a comparison with its p-values before Holm's correction."""
-    difference, network = first.mean - second.mean, noise.network.degrees
-    training, search = map(
-        sum, zip(noise.squared_errors(first), noise.squared_errors(second), strict=True)
-    )
-    # Two methods have independent searches. The variance of a search is a product, whose relative
-    # uncertainty is that of both factors.
-    search_degrees = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
+def _gain(
+    first: TableRow,
+    second: TableRow,
+    noise: Noise,
+    methods: int,
+    correction: Simultaneous,
+    comparisons: int,
+) -> Gain:
+    """Return a comparison with its outcome."""
+    rows, network = (first, second), noise.network.degrees
+    difference = first.mean - second.mean
+    training = noise.network.variance * sum(1 / (row.networks * row.n) for row in rows)
+    search = noise.search.variance * sum(1 / row.searches for row in rows)
+    # The variance of a search may be a product, whose relative uncertainty is that of both factors.
+    # Methods of one table share the data set, so two of them do not show it better than one.
+    search_degrees = 1 / (1 / noise.search.degrees + 1 / network)
     degrees = satterthwaite(training, network, search, search_degrees)
     error = math.sqrt(training + search + noise.classes)
-    allowance = noise.allowance if "test" in (first.selected_on, second.selected_on) else 0.0
+    allowance = noise.selection if "test" in (first.selected_on, second.selected_on) else 0.0
+    p = simultaneous_p(max(0.0, abs(difference) - allowance) / error, degrees, methods, correction)
+    # One method may retrain less steadily than others, so settings are compared by Welch's test
+    own = [row.sd**2 / row.n for row in rows if row.sd and row.n >= MIN_TESTED]
+    if tested := len(own) == 2:
+        training, network = sum(own), satterthwaite(own[0], first.n - 1, own[1], second.n - 1)
+    seeds = simultaneous_quantile(network, methods, correction) * math.sqrt(training)
+    outcome: Outcome = "not distinguishable"
+    if p < 1 - CONFIDENCE:
+        outcome = "distinguishable"
+    elif tested and abs(difference) > seeds:
+        outcome = "the settings only"
     return Gain(
         first,
         second,
         difference,
-        seeds=t_quantile(network) * math.sqrt(training),
-        all=t_quantile(degrees) * error + allowance,
-        p_seeds=two_sided_p(difference / math.sqrt(training), network),
-        p=two_sided_p(max(0.0, abs(difference) - allowance) / error, degrees),
+        seeds,
+        simultaneous_quantile(degrees, methods, correction) * error + allowance,
+        p,
+        outcome,
+        None
+        if outcome == "distinguishable"
+        else searches_for(abs(difference), noise, first.networks, comparisons),
     )
-
-
-def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
-    """Return the comparison with the outcome that follows from its corrected p-values."""
-    level = 1 - CONFIDENCE
-    if gain.p < level:
-        return replace(gain, outcome="distinguishable")
-    searches = searches_for(abs(gain.difference), noise, gain.first.networks, comparisons)
-    outcome: Outcome = "the settings only" if gain.p_seeds < level else "not distinguishable"
-    return replace(gain, outcome=outcome, searches=searches)
 
 
 def searches_for(difference: float, noise: Noise, networks: int, comparisons: int) -> int | None:
@@ -263,7 +305,7 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
     ``None`` if more than 1,000 searches are needed.
     """
     training = noise.network.variance / networks
-    shares = Shares(noise.network.variance * noise.search.variance, training)
+    shares = Shares(noise.search.variance, training)
 
     def detects(searches: int) -> bool:
         error = planned_error(shares, searches, RETRAININGS)

@@ -138,8 +138,11 @@ class PrintedTable:
                 f"{self.source} has no metric {metric!r}; it has {', '.join(metrics)}."
                 f"{nearest(metric, metrics)}"
             )
-        changes = {} if selected_on is None else {"selected_on": selected_on}
-        rows = [row.model_copy(update=changes) for row in self.rows if row.metric == metric]
+        rows = [
+            row.model_copy(update={"selected_on": selected_on or row.selected_on})
+            for row in self.rows
+            if row.metric == metric
+        ]
         return replace(self, rows=tuple(rows))
 
 
@@ -168,7 +171,7 @@ def _printed_rows(table: ShippedTable) -> PrintedTable:
     category, methods = list(table.printed.results.items())[-1]
     design: dict[str, Any] = {"n": _REPRODUCTIONS, "trials": _TRIALS, "networks": 4}
     if category == "complete":
-        design = {"selected_on": "test"}
+        design = {"selected_on": "test", "networks": 1}
     rows = []
     for method, figures in methods.items():
         if "pretrained trunk" in method:

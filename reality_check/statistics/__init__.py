@@ -23,9 +23,12 @@ from reality_check.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
+    Simultaneous,
     holm,
     holm_of_known,
     satterthwaite,
+    simultaneous_p,
+    simultaneous_quantile,
 )
 from reality_check.statistics._effects import probability_of_improvement
 from reality_check.statistics._evidence import Weakness, weak_evidence
@@ -37,7 +40,6 @@ from reality_check.statistics._intervals import (
     jackknife_error,
     t_interval,
     t_quantile,
-    two_sided_p,
 )
 from reality_check.statistics._search import (
     expected_best,
@@ -79,6 +81,7 @@ __all__ = [
     "Difference",
     "Estimate",
     "Shares",
+    "Simultaneous",
     "Weakness",
     "all_subsets",
     "allow_for_skew",
@@ -102,6 +105,8 @@ __all__ = [
     "rank_agreement",
     "resampled_means",
     "satterthwaite",
+    "simultaneous_p",
+    "simultaneous_quantile",
     "skew_allowance",
     "smallest_detectable",
     "subset_degrees",
@@ -111,7 +116,6 @@ __all__ = [
     "t_interval",
     "t_quantile",
     "times_to_detect",
-    "two_sided_p",
     "variance_shares",
     "weak_evidence",
     "welch_degrees",

@@ -5,6 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaincinv, ndtr
 
 from reality_check.statistics._intervals import (
     CONFIDENCE,
@@ -14,6 +20,8 @@ from reality_check.statistics._intervals import (
     two_sided_p,
 )
 
+#: Corrections with simultaneous intervals: for every pair of methods, or for one with each other.
+Simultaneous = Literal["Tukey", "Dunnett"]
 #: Fewest units on each side for a p-value, since two values hardly show their own spread.
 MIN_TESTED = 3
 
@@ -110,3 +118,44 @@ def holm_of_known(p_values: Sequence[float | None]) -> list[float | None]:
     """Return the p-values after :func:`holm`, in which values that are ``None`` do not count."""
     adjusted = iter(holm([p for p in p_values if p is not None]))
     return [None if p is None else next(adjusted) for p in p_values]
+
+
+def simultaneous_p(t: float, degrees: float, methods: int, test: Simultaneous) -> float:
+    """Return the p-value of one comparison, corrected for all comparisons of methods.
+
+    It is the probability that the largest statistic of all comparisons exceeds ``t`` if all methods
+    are alike and their means have the same error; means with different errors are treated as if
+    they had the same one, after Kramer.
+
+    Args:
+        t: difference of two means divided by its standard error; the sign does not matter.
+        degrees: degrees of freedom of the error; infinite ones count as a million.
+        methods: number of methods, at least two.
+        test: ``"Tukey"`` covers every pair, and so the highest mean with each other one;
+            ``"Dunnett"`` covers one method, chosen before its mean was known, with each other one.
+
+    Sources: Tukey (1953), "The problem of multiple comparisons"; Kramer (1956), "Extension of
+    multiple range tests to group means with unequal numbers of replications"; Dunnett (1955), "A
+    multiple comparison procedure for comparing several treatments with a control".
+    """
+    z = np.linspace(-8, 8, 61)
+    weights = np.exp(-(z**2) / 2)
+    weights /= weights.sum()
+    half = min(degrees, 1e6) / 2
+    reach = math.sqrt(2) * abs(t) * np.sqrt(gammaincinv(half, ndtr(z)) / half)[:, None]
+    # z is the highest of the means, which any of the methods may have, or the mean of the one
+    top, factor = (z, methods) if test == "Tukey" else (z + reach, 1)
+    within = factor * (ndtr(top) - ndtr(z - reach)) ** (methods - 1)
+    return abs(1 - float(weights @ within @ weights))  # 0, or rounding, if t is large
+
+
+@cache
+def simultaneous_quantile(degrees: float, methods: int, test: Simultaneous) -> float:
+    """Return the ``t`` at which :func:`simultaneous_p` is ``1 - CONFIDENCE``.
+
+    Differences plus and minus this many standard errors are simultaneous intervals: in 95 % of
+    families all of them hold the true differences.
+    """
+    level = 1 - CONFIDENCE
+    above = 1.1 * t_quantile(degrees, 1 - level / math.comb(methods, 2))  # as Bonferroni's is
+    return float(brentq(lambda t: simultaneous_p(t, degrees, methods, test) - level, 0.0, above))

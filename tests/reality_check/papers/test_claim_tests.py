@@ -121,6 +121,27 @@ def test_what_is_undecided_says_what_would_decide_it(
     assert (p_values < 0.05 / tests).mean() == pytest.approx(0.8, abs=0.03)
 
 
+@pytest.mark.parametrize(("test", "tested"), [("above", 0), ("not_below", -0.01), ("equal", 0.01)])
+def test_an_interval_excludes_what_is_tested_exactly_if_p_is_below_5_percent(
+    test: str, tested: float
+) -> None:
+    """A later step of Holm's correction finds some of the differences that Bonferroni's misses."""
+    found, widths = set(), set()
+    for beyond in np.linspace(0.004, 0.012, 41):
+        samples = {"a": around(0.3 + tested), "b": around(0.2, turn=3)}
+        samples["c"] = around(0.3 - beyond, turn=3)
+        pairs = {"test": test, "pairs": [["a", "b"], ["a", "c"]]}
+        finding = verdict(pairs, samples).findings[1]
+        assert finding.p is not None
+        assert finding.difference is not None
+        assert finding.difference.low is not None
+        assert (finding.difference.low > tested) == (finding.p < 0.05)
+        found.add(finding.p < 0.05)
+        widths.add(round(100 * (finding.difference.half_width or 0), 6))
+    assert found == {True, False}
+    assert len(widths) == 2
+
+
 def test_p_values_of_margins_are_one_sided_tests_against_them() -> None:
     a, b = around(0.296), around(0.3, scale=2, turn=4)[:7]
 

@@ -13,7 +13,12 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.welch import welch_difference
 
-from reality_check.statistics import probability_of_improvement
+from reality_check.statistics import (
+    Simultaneous,
+    probability_of_improvement,
+    simultaneous_p,
+    simultaneous_quantile,
+)
 
 FIRST = [0.281, 0.276, 0.290, 0.285, 0.279]
 SECOND = [0.270, 0.268, 0.281, 0.279, 0.266]
@@ -24,6 +29,31 @@ def test_no_spread_makes_any_difference_certain_and_no_difference_none() -> None
     assert welch_difference([0.5, 0.5, 0.5], [0.25, 0.25, 0.25]).p_value == 0
     assert welch_difference([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]).p_value == 1
     assert welch_difference([0.5, math.nan], [0.25, 0.5]).half_width is None
+
+
+# -- corrections with simultaneous intervals -----------------------------------------------------
+
+
+@pytest.mark.parametrize("methods", [2, 6, 21])
+@pytest.mark.parametrize("degrees", [2.5, 10, math.inf])
+def test_every_pair_is_corrected_by_the_studentized_range(methods: int, degrees: float) -> None:
+    for t in (-0.5, 2.0, 3.5):
+        expected = stats.studentized_range.sf(math.sqrt(2) * abs(t), methods, degrees)
+        assert simultaneous_p(t, degrees, methods, "Tukey") == pytest.approx(expected, abs=1e-4)
+
+
+def test_one_method_with_each_other_one_is_corrected_by_dunnetts_table() -> None:
+    """Two-sided, 5 %: Dunnett (1964), Table II."""
+    table = {(5, 3): 3.03, (5, 6): 3.62, (20, 10): 2.95, (math.inf, 6): 2.51}
+    actual = {key: simultaneous_quantile(*key, "Dunnett") for key in table}
+    assert actual == pytest.approx(table, abs=0.006)
+
+
+@pytest.mark.parametrize("test", ["Tukey", "Dunnett"])
+def test_two_methods_need_no_correction(test: Simultaneous) -> None:
+    assert simultaneous_p(2.2, 7, 2, test) == pytest.approx(2 * stats.t.sf(2.2, 7))
+    assert simultaneous_quantile(7, 2, test) == pytest.approx(stats.t.ppf(0.975, 7))
+    assert simultaneous_p(0, 7, 5, test) == pytest.approx(1)
 
 
 # -- who wins how often --------------------------------------------------------------------------
