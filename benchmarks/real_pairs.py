@@ -37,11 +37,12 @@ LEVEL = 0.05
 
 
 def vectors(path: Path, classes: int = 200, size: int = 10, width: int = 64) -> None:
-    """Write normal clusters whose centres lie in half of the dimensions."""
+    """Write normal clusters that differ in half of the dimensions; the others are noise."""
     generator = np.random.default_rng(0)
-    centres = generator.normal(size=(classes, width)) * (np.arange(width) < width // 2)
+    signal = np.arange(width) < width // 2
     y = np.repeat(np.arange(classes), size)
-    x = 0.7 * centres[y] + generator.normal(size=(len(y), width)) * 1.2
+    centres = generator.normal(size=(classes, width)) * signal
+    x = centres[y] + generator.normal(size=(len(y), width)) * np.where(signal, 1.0, 2.0)
     np.savez(path, x=x.astype(np.float32), y=y)
 
 
