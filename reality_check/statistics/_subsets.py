@@ -96,17 +96,21 @@ def budget_curve(
     Args:
         validation: validation scores of all T trials.
         tests: test scores of the retrained trials, by position in ``validation``.
-        budgets: numbers of trials. The default is 1 to T / 2; beyond, a handful of trials decides.
+        budgets: numbers of trials. By default 1 to about T / 2: those decided by three effective
+            trials or more (:func:`subset_degrees`).
 
     Returns:
         The estimates by budget, in ascending order, without budgets whose :func:`left_out` is above
         :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
-        trials of which the best 15 are retrained, the curve goes from 10 to 25.
+        trials of which the best 15 are retrained, the curve goes from 10 to 24.
     """
-    sizes = range(1, len(validation) // 2 + 1) if budgets is None else sorted(set(budgets))
+    trials = len(validation)
+    if budgets is None:
+        sizes = range(1, trials // 2 + 1)
+        budgets = [n for n in sizes if subset_degrees(trials, n) >= MIN_TESTED - 1]
     return {
         budget: all_subsets(validation, tests, budget)
-        for budget in sizes
+        for budget in sorted(set(budgets))
         if left_out(validation, tests, budget) <= MAX_LEFT_OUT
     }
 
