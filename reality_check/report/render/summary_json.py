@@ -193,7 +193,7 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
     for record, pair in zip(comparison_records(analysis), pairs, strict=True):
         yield record | {
             "about": "losses" if summary.evidence.of_losses else "settings",
-            "sentence": pair_sentence(pair, summary.evidence, summary.results.measure),
+            "sentence": pair_sentence(pair, summary),
         }
 
 
