@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reality_check.config.metrics import Metric
-from reality_check.report.sections.blocks import Block, Bullets, Footnote, PlainTable, Section
+from reality_check.report.sections.blocks import Bullets, Footnote, PlainTable, Section
 from reality_check.report.summary import Summary, sound_reproductions, winner
 from reality_check.report.wording import (
     NOTHING,

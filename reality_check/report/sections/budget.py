@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reality_check.config.metrics import Metric
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
-from reality_check.report.sections.blocks import Block, Footnote, PlainTable, Section
+from reality_check.report.sections.blocks import Footnote, PlainTable, Section
 from reality_check.report.sections.tuning import leading_sentences
 from reality_check.report.summary import Evidence, Summary, completed, sound_reproductions
 from reality_check.report.wording import NOTHING, counted, difference_text, score_text
