@@ -36,7 +36,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     Each category has a panel.
     """
     categories, methods = summary.categories, summary.methods
-    label = f"{summary.titles.get(metric, metric)} (%)"
+    label = f"{summary.titles[metric]} (%)"
     figure, grid = _rows_grid(dict.fromkeys(categories, methods), label)
     for category, axes in zip(categories, grid, strict=True):
         samples = summary.samples(category, metric)
@@ -58,7 +58,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
 
 
 def _rows_grid(panels: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a row for each name, and its panels.
+    """Return a figure with a row for each name, which stands above its marks, and the panels.
 
     Args:
         panels: names of the rows of each panel.
@@ -85,7 +85,7 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
-    """Draw the mean with its interval."""
+    """Draw a mean, in percent, with its interval below the name of the row."""
     colour, mark = row_style(row)
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]

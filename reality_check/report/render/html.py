@@ -13,7 +13,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -60,7 +60,7 @@ def sort_value(text: str) -> float | None:
     return math.nextafter(value, -math.inf) if number[1] else value
 
 
-@lru_cache(maxsize=1)
+@cache
 def _templates() -> Environment:
     """Return the environment of the templates, with their filters, tests and functions."""
     environment = Environment(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from reality_check.config.classes import named_classes
@@ -65,7 +65,7 @@ def _comment(text: str) -> str:
     return " ".join(text.replace("@", "(at)").split())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _data() -> dict[str, Any]:
     return read_yaml(configs_root() / "references.yaml")
 

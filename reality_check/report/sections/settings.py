@@ -31,7 +31,7 @@ def reproduce_section(summary: Summary) -> Section:
     """Return the section with the commands that repeat the run, and where to call them."""
     folders, config = summary.results.folders, summary.results.config
     if not folders:
-        # An own storage, which has these results already, is not used again.
+        # The storage of the run already has these results.
         storage = " storage=null" if config.get("storage") else ""
         name = config.get("name", "run")
         intro = "In the folder of this report, into a new one next to it:"

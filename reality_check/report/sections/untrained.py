@@ -45,7 +45,7 @@ def untrained(summary: Summary) -> list[Untrained]:
 
     A method is better than a baseline if the uncorrected 95 % interval of their difference
     (Welch's, or the method's own for a baseline of one value) is above 0; without an interval, if
-    the mean of the method is higher. Methods with their own networks are left out, because
+    the mean of the method is higher. Methods with networks of their own are left out, because the
     baselines are of the experiment's network; if no methods are left, the list is empty.
     """
     estimates = {
@@ -119,6 +119,7 @@ def _score(baseline: Untrained) -> str:
 
 
 def _named(baseline: Untrained, summary: Summary) -> str:
+    """Return the names of the methods that are not better than a baseline, or their number."""
     num_methods = len(summary.methods)
     if _MAX_NAMED < num_methods == len(baseline.unbeaten):
         return f"all {num_methods} methods"
