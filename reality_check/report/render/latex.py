@@ -25,6 +25,7 @@ _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
 
 
 def _greek(letter: str) -> str:
+    """Return the command of a letter; Unicode spells lambda without b."""
     name = unicodedata.name(letter).rpartition(" ")[2].replace("LAMDA", "LAMBDA")
     return rf"$\{name.lower() if letter.islower() else name.capitalize()}$"
 
@@ -92,17 +93,22 @@ def tables_tex(summary: Summary) -> str:
     return "\n".join([*lines, *_comparisons(summary), ""])
 
 
-def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
+def _table(caption: str, alignments: str, rows: list[str]) -> list[str]:
     """Return a ``table*`` environment, which spans both columns of a two-column page.
 
     Tables of many columns get smaller letters and gaps to fit the width of the page.
+
+    Args:
+        caption: the caption as LaTeX, with its command.
+        alignments: a letter for each column, e.g. ``"lrr"``.
+        rows: the lines between the rules, with their ends.
     """
-    size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
+    size, gap = (r"\small", 4) if len(alignments) < _MANY_COLUMNS else (r"\footnotesize", 3)
     return [
         r"\begin{table*}",
         rf"  \centering{size}\setlength{{\tabcolsep}}{{{gap}pt}}",
         rf"  \setlength{{\belowcaptionskip}}{{4pt}}{caption}",
-        rf"  \begin{{tabular}}{{{columns}}}",
+        rf"  \begin{{tabular}}{{{alignments}}}",
         r"    \toprule",
         *(f"    {row}" for row in rows),
         r"    \bottomrule",
@@ -190,9 +196,8 @@ def _caption(summary: Summary) -> str:
     """Return the caption of the table of results."""
     results = summary.results
     count = counted(len(results.deviations), "deviation")
-    protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     return (
         f"{results.name}: mean and 95 % interval over n {summary.evidence.repeats}, in percent. "
-        f"{protocol}{results.reference}.{state}"
+        f"Protocol {results.protocol}, {count} from {results.reference}.{state}"
     )

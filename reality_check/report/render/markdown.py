@@ -66,6 +66,7 @@ def _paragraph(block: Block) -> str:
         case kinds.PlainTable():
             return _plain_table(block)
         case kinds.Code():
+            # Longer than any run of backticks in the text
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
             return f"{fence}{block.language}\n{block.text.rstrip()}\n{fence}"
         case ReportFigure():

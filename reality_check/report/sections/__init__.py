@@ -41,7 +41,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
     )
     searches = budget_section(summary), parameters_section(summary), agreement_section(summary)
     cost = cost_section(summary)
-    if cost is not None:
+    if cost is not None:  # Its first sentence stays visible.
         sentence, *details = cost.blocks
         folded = Folded("Hours of each method", tuple(details))
         cost = dataclasses.replace(cost, blocks=(sentence, folded))
@@ -65,7 +65,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
     found = [section for section in sections if section is not None]
     if summary.results.reference:
         return found
-    # Of trials that were made elsewhere
+    # Trials that were made elsewhere have no more to show.
     return [s for s in found if s.anchor in ("overview", "tuning", "box", "statistics")]
 
 

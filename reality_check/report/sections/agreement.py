@@ -102,6 +102,7 @@ def _curse(method: MethodResults) -> _Curse | None:
     best = winner(method)
     if best is None or best.value is None or len(method.search) < 2:
         return None
+    # Without retrainings of the winners of other searches
     retrained = tuple(
         run.value or 0.0
         for run in sound_reproductions(method)

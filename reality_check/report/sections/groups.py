@@ -41,6 +41,7 @@ def groups_sections(groups: Sequence[Summary], keys: Sequence[str]) -> list[Sect
     """
     numbered = [*enumerate(groups, 1)]
     folders = [folder for group in groups for folder in group.results.folders]
+    # The group of each folder
     numbers = [str(number) for number, group in numbered for _ in group.results.folders]
     sentences = (
         f"{counted(len(folders), 'folder')} in {len(groups)} groups. The groups differ in data "

@@ -38,7 +38,7 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
     blocks.append(_verdict(summary))
     if summary.controls:
         blocks.append(Bullets(tuple(control_sentences(summary))))
-    blocks += interval_figures(summary, folder)[:1]
+    blocks += interval_figures(summary, folder)[:1]  # of MAP@R
     if table is not None:
         blocks.append(legend(summary))
     if sentence := resolution(summary):
@@ -55,6 +55,7 @@ def resolution(summary: Summary) -> str:
     differences = [pair.difference for pair in pairs]
     if not differences or any(d.p_value is None for d in differences):
         return ""
+    # A typical pair has the mean of their squared errors and of their degrees of freedom.
     error = math.sqrt(fmean((d.error or 0.0) ** 2 for d in differences))
     degrees = fmean(d.degrees or 0.0 for d in differences)
     least = smallest_detectable(error, degrees, pairs=pairs[0].pairs)
@@ -84,6 +85,7 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
     """Return what was compared and how, as (name, text) pairs for the top of the page."""
     results = summary.results
     facts = dict(results.facts)
+    # Numbers of complete ones, by method
     trials = [summary.progress(m, Stage.SEARCH).done for m in results.methods if m.searched]
     runs = [
         summary.progress(m, Stage.REPRODUCTIONS).done or summary.progress(m, Stage.FINAL).done

@@ -39,17 +39,17 @@ def _table(summary: Summary, published: PublishedResults) -> PlainTable:
 
     These are the published values, the measured ones and their differences.
     """
-    figures = [
-        (metric, figure)
+    scores = [
+        (metric, score)
         for methods in published.results.values()
         for by_metric in methods.values()
-        for metric, figure in by_metric.items()
+        for metric, score in by_metric.items()
     ]
-    metrics = list(dict.fromkeys(metric for metric, _ in figures))
-    # YAML drops trailing zeros, so all values get the decimals of the value that has most, and all
-    # spreads, the second numbers, those of the spread that has most.
+    metrics = list(dict.fromkeys(metric for metric, _ in scores))
+    # A score is a value and perhaps its spread. YAML drops trailing zeros, so all values get the
+    # decimals of the value that has most, and all spreads those of the spread that has most.
     digits = [
-        max((len(str(f[part]).partition(".")[2]) for _, f in figures if part < len(f)), default=0)
+        max((len(str(s[part]).partition(".")[2]) for _, s in scores if part < len(s)), default=0)
         for part in (0, 1)
     ]
     rows: list[tuple[str, ...]] = []
@@ -67,7 +67,7 @@ def _rows(
     summary: Summary,
     category: str,
     method: str,
-    figures: dict[str, tuple[float, ...]],
+    published: dict[str, tuple[float, ...]],
     metrics: list[str],
     digits: list[int],
 ) -> Iterator[tuple[str, ...]]:
@@ -77,24 +77,25 @@ def _rows(
         summary: summary of the results.
         category: the category.
         method: name of the method.
-        figures: published values of the method by metric, each with its spread if printed.
+        published: published values of the method by metric, each with its spread if printed.
         metrics: metrics of the columns.
         digits: number of decimals of values and of spreads.
     """
     values = {metric: _measured(summary, category, method, metric) for metric in metrics}
     runs = max((measured.n for measured in values.values() if measured is not None), default=0)
-    if figures:
-        printed = [_printed(figures.get(metric), digits) for metric in metrics]
+    if published:
+        printed = [_printed(published.get(metric), digits) for metric in metrics]
         yield (method, category, "published", *printed, NOTHING)
-    if runs or (figures and method in summary.methods):
+    # A row without values says that a published method of the experiment has no results yet.
+    if runs or (published and method in summary.methods):
         texts = [
             interval_text(value, metric_of(metric).percent) if value is not None else NOTHING
             for metric, value in values.items()
         ]
         yield (method, category, "measured", *texts, str(runs))
-    if figures and runs:
+    if published and runs:
         differences = [
-            _difference(metric, figures.get(metric), values[metric]) for metric in metrics
+            _difference(metric, published.get(metric), values[metric]) for metric in metrics
         ]
         yield (method, category, "difference", *differences, NOTHING)
 
@@ -107,16 +108,17 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> Esti
     return estimate
 
 
-def _printed(figure: tuple[float, ...] | None, digits: list[int]) -> str:
+def _printed(score: tuple[float, ...] | None, digits: list[int]) -> str:
     """Return a published value, with its spread if that is known, as printed."""
-    if figure is None:
+    if score is None:
         return NOTHING
-    return " ± ".join(f"{value:.{n}f}" for value, n in zip(figure, digits, strict=False))
+    return " ± ".join(f"{number:.{n}f}" for number, n in zip(score, digits, strict=False))
 
 
-def _difference(metric: str, figure: tuple[float, ...] | None, measured: Estimate | None) -> str:
-    if figure is None or measured is None:
+def _difference(metric: str, score: tuple[float, ...] | None, measured: Estimate | None) -> str:
+    """Return measured minus published; published fractions are in percent."""
+    if score is None or measured is None:
         return NOTHING
     if not metric_of(metric).percent:
-        return true_minus(measured.mean - figure[0], 3, plus=True)
-    return points(measured.mean - figure[0] / 100, plus=True)
+        return true_minus(measured.mean - score[0], 3, plus=True)
+    return points(measured.mean - score[0] / 100, plus=True)

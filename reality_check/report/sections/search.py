@@ -47,6 +47,7 @@ def _budget_table(summary: Summary) -> PlainTable:
     for method in summary.results.methods:
         records = method.search + method.reproductions + method.final
         progress = [summary.progress(method, stage) for stage in STAGES]
+        # Of the search, and of reproductions and complete runs
         search, *runs = (str(p) if p.done or p.planned else NOTHING for p in progress)
         if not method.searched:
             search += " (nothing to search)"

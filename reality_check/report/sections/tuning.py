@@ -82,7 +82,7 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
         return []
     leaders = {n: max(curves, key=lambda method: curves[method][n]) for n in common}
     best = leaders[common[-1]]
-    others = [n for n in common if leaders[n] != best]
+    others = [n for n in common if leaders[n] != best]  # numbers of trials with another leader
     if not others:
         return [
             f"{best} has the highest estimate with any number of trials from {common[0]} to "
@@ -118,7 +118,7 @@ def luck_section(analysis: Analysis) -> Section | None:
         if shares.search is not None or shares.training is not None:
             cells = [_deviation(shares.search)]
             if trainings_known:
-                cells.append(_deviation(shares.training or None))
+                cells.append(_deviation(shares.training or None))  # 0: part of the search
             if analysis.uncertainties:
                 classes = analysis.uncertainties.get(key)
                 cells.append(NOTHING if classes is None else points(classes.deviation))

@@ -252,6 +252,7 @@ def _remarks(summary: Summary, category: str) -> list[str]:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
     for method, weakness in summary.weaknesses(category).items():
         if weakness.reason == "diverged":
+            # Retrainings that diverged have the value 0.
             sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
             reason = _reason(weakness)
