@@ -93,7 +93,7 @@ def method_figure(method: MethodResults, runs: Sequence[TrialRecord], metric: Me
     """
     best, factor = winner(method), 100 if metric.percent else 1
     names = method.searched if best is not None else ()
-    drawn_runs = [*runs, *filter(None, [best])]
+    drawn_runs = [*runs] if best is None else [*runs, best]
     folds = max((len(run.curves) for run in drawn_runs), default=0)
     figure, grid = panel_grid(len(names) + folds, 4, _CELL_HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]

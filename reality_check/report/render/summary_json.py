@@ -114,6 +114,7 @@ def _metrics(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _title(results: ExperimentResults, metric: str) -> str:
+    """Return the title of a metric, with the geometry if a method does not use it."""
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
             return f"{_title(results, metric.removesuffix(ending))} ({ending[1:]} embeddings)"

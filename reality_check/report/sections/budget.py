@@ -83,9 +83,9 @@ def budget_section(summary: Summary) -> Section | None:
     if not shown:
         return None
     lines = leading_sentences({b.method: dict(enumerate(b.curve, 1)) for b in shown})
-    table = _table(shown, summary.results.selected_by)
-    blocks = (*lines, _figure(summary, shown), table, Footnote(_FOOTNOTE))
-    return Section("budget", "Was the budget enough?", blocks)
+    figure, table = _figure(summary, shown), _table(shown, summary.results.selected_by)
+    footnote = Footnote(_FOOTNOTE)
+    return Section("budget", "Was the budget enough?", (*lines, figure, table, footnote))
 
 
 def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
@@ -112,7 +112,7 @@ def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
 
 
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
-    """Return the figure of expected best scores."""
+    """Return the figure of expected best scores, with bands up to half of the trials."""
     curves, metric = {}, summary.results.selected_by
     for budget in budgets:
         low, high = expected_best_band(_values(summary.records[budget.method]))

@@ -24,7 +24,8 @@ def deviations_section(summary: Summary) -> Section:
     others = tuple(_line(deviation) for deviation in results.deviations if not deviation.serious)
     if not results.reference:  # trials that were made elsewhere
         return Section("box", "What this rests on", (Bullets((*serious, *others)),), "minor")
-    blocks: list[Block] = [*filter(None, [_opening(summary)])]
+    opening = _opening(summary)
+    blocks: list[Block] = [opening] if opening else []
     kind = "clean" if results.protocol == results.reference and not others else "minor"
     if serious:
         kind = "serious"

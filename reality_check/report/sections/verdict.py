@@ -148,10 +148,12 @@ def _ends_over_classes(
 
 
 def _value_and_ends(bounds: Bounds | None) -> tuple[float | None, ...]:
+    """Return an estimate and the ends of its interval, or three times ``None``."""
     return dataclasses.astuple(bounds) if bounds else (None, None, None)
 
 
 def _table(analysis: Analysis, category: str) -> PlainTable:
+    """Return the table of all pairs of a category."""
     classes = ("Any classes",) if analysis.differences else ()
     intervals = (f"Δ {analysis.summary.results.measure}", "95 %", *classes)
     header = ("Better", "Other", *intervals, "Holm p", "P(A > B)", "Verdict")
@@ -163,6 +165,7 @@ def _table(analysis: Analysis, category: str) -> PlainTable:
             range_text(pair.difference.low, pair.difference.high),
             # No cell without such a column
             *(range_text(*_ends_over_classes(analysis, category, pair)) for _ in classes),
+            # "0.012" or "< 0.001"
             NOTHING if pair.adjusted_p is None else p_text(pair.adjusted_p).lstrip("p= "),
             probability_text(pair.improvement),
             _verdict_word(pair),
@@ -193,6 +196,7 @@ def of_leader(summary: Summary, category: str) -> list[Comparison]:
 
 
 def _figure(analysis: Analysis) -> ReportFigure | None:
+    """Return the figure of the leaders' differences, or ``None`` if there are no intervals."""
     summary = analysis.summary
     shown = {}
     for category in summary.categories:
@@ -284,6 +288,7 @@ def control_sentences(summary: Summary) -> list[str]:
 
 
 def _reason(weakness: Weakness) -> str:
+    """Return why an interval may not hold or is missing, in words."""
     return _REASONS[weakness.reason].format_map(weakness._asdict())
 
 
@@ -333,7 +338,7 @@ def limits(summary: Summary) -> list[str]:
     sentences = []
     if summary.evidence is Evidence.SETTINGS:
         sentences.append("One search of each method cannot distinguish losses.")
-    # Whether the interval is missing, by the reason; a reason in several categories is said once.
+    # From each reason to whether it leaves no interval; a reason of two categories is there once.
     is_missing = {
         f"{method} ({_reason(weakness)})": weakness.reason == "untested"
         for category in summary.categories
@@ -345,7 +350,8 @@ def limits(summary: Summary) -> list[str]:
     ):
         if texts := [text for text in is_missing if is_missing[text] == missing]:
             sentences.append(f"{lead} for {listed(texts)}.")
-    return [*sentences, *filter(None, [untrained_sentence(summary)])]
+    not_better = untrained_sentence(summary)
+    return [*sentences, not_better] if not_better else sentences
 
 
 def _leader(summary: Summary, category: str) -> str:
@@ -369,5 +375,6 @@ def _leader(summary: Summary, category: str) -> str:
             f"the settings found for {best} lead on {measure}, but are not "
             f"distinguishable from those of {others}"
         )
+    # "those of both other methods", "those found for b"
     those = "those of" if len(rivals) > 1 else "those found for"
     return f"the settings found for {best} retrain above {those} {others} on {measure}"
