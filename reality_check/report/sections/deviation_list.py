@@ -14,6 +14,7 @@ from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import counted
 from reality_check.results import Deviation
 
+#: Parts of the names of protocols for trying things out.
 _QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
 
 

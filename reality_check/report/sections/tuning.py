@@ -66,6 +66,7 @@ def budget_curves(summary: Summary) -> dict[str, dict[int, Estimate]]:
 
 
 def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
+    """Return a line of estimates by number of trials, with a band of their intervals."""
     means = np.array([estimate.mean for estimate in estimates.values()])
     halves = np.array([estimate.half_width or 0.0 for estimate in estimates.values()])
     return BudgetCurve(np.array(list(estimates), float), means, means - halves, means + halves)
@@ -77,6 +78,7 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
     Args:
         curves: the score at each number of trials, by method.
     """
+    # The numbers of trials at which all methods have a score
     common = sorted(set.intersection(*map(set, curves.values())))
     if len(curves) < 2 or not common:
         return []
@@ -129,4 +131,5 @@ def luck_section(analysis: Analysis) -> Section | None:
 
 
 def _deviation(variance: float | None) -> str:
+    """Return the standard deviation in points, or a dash if the variance is not known."""
     return NOTHING if variance is None else points(math.sqrt(variance))
