@@ -65,6 +65,7 @@ def _rows_grid(panels: Mapping[str, Sequence[str]], label: str) -> tuple[Figure,
         label: label of the horizontal axes.
     """
     num_rows = max(2, *map(len, panels.values()))
+    # Marks of row n are between n - 0.05 and n + 0.28, and its name is at n - 0.33.
     height = _MARGIN_HEIGHT + _ROW_HEIGHT * num_rows
     figure, grid = panel_grid(len(panels), 3, height, left=0.1)
     for axes, names in zip(grid, panels.values(), strict=True):
@@ -78,6 +79,7 @@ def _rows_grid(panels: Mapping[str, Sequence[str]], label: str) -> tuple[Figure,
 
 
 def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
+    """Write a text at the left edge of a panel, at the height ``y`` of the data."""
     axes.text(
         0, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK,
         parse_math=False, **style,

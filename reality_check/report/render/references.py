@@ -96,7 +96,7 @@ def _citations(results: ExperimentResults) -> _Citations:
 def _method_citations(name: str, settings: Mapping[str, Any]) -> _Citations:
     """Yield the citations of a method's loss and miner, and of classes in their arguments."""
     miner = settings.get("miner") or {}
-    # Each with its kind, a key of _PARTS
+    # Names of classes, each with its kind, a key of _PARTS
     classes = [(str(settings["loss"]), "loss")]
     if "class" in miner:
         classes.append((str(miner["class"]), "miner"))
@@ -116,7 +116,7 @@ def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> _Citations:
     data = _data()
     for model in models:
         if trunk := model.get("trunk"):
-            name = str(trunk).rpartition(":")[2]
+            name = str(trunk).rpartition(":")[2]  # without "timm:" or "torchvision:"
             trunks = data["trunks"].items()
             keys = next((keys for pattern, keys in trunks if re.fullmatch(pattern, name)), None)
             yield f"trunk {trunk}", keys
