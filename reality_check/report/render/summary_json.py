@@ -144,7 +144,7 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
         },
         "retrained": [{"search": search, "number": number} for search, number in method.retrained],
         "stages": {stage: _progress(summary, method, stage) for stage in STAGES},
-        "columns": [
+        "columns": [  # the user's own
             {"name": column.name, **dataclasses.asdict(column.description)}
             | {"value": column.value, "problem": column.problem}
             for column in method.columns
@@ -165,8 +165,9 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
 
 def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
     """Yield the estimate of each method by category and metric."""
+    # Each pair of category and metric once
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
-        weak = summary.weaknesses(category) if metric == PRIMARY else {}
+        weaknesses = summary.weaknesses(category) if metric == PRIMARY else {}
         for method, estimate in summary.estimates(category, metric).items():
             yield {
                 "method": method,
@@ -175,7 +176,7 @@ def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
                 "n": estimate.n,
                 "runs": len(summary.rows[category, metric, method]),
                 "effective_n": estimate.effective_n,
-                "weakness": weak[method]._asdict() if method in weak else None,
+                "weakness": weaknesses[method]._asdict() if method in weaknesses else None,
                 **_interval(estimate),
             }
 

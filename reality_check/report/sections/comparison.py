@@ -101,7 +101,7 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
 
 
 def _alt(summary: Summary, metric: str, title: str) -> str:
-    """Return a figure's content in words: the means of each category in percent."""
+    """Return the content of a metric's figure in words: its means in percent, by category."""
     parts = []
     for category in summary.categories:
         means = [
