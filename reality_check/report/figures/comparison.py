@@ -36,7 +36,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     Each category has a panel.
     """
     categories, methods = summary.categories, summary.methods
-    label = f"{summary.titles.get(metric, metric)} (%)"
+    label = f"{summary.titles[metric]} (%)"
     figure, grid = _rows_grid(dict.fromkeys(categories, methods), label)
     for category, axes in zip(categories, grid, strict=True):
         samples = summary.samples(category, metric)
@@ -58,13 +58,14 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
 
 
 def _rows_grid(panels: Mapping[str, Sequence[str]], label: str) -> tuple[Figure, list[Axes]]:
-    """Return a figure with a row for each name, and its panels.
+    """Return a figure with a row for each name, which stands above its marks, and the panels.
 
     Args:
         panels: names of the rows of each panel.
         label: label of the horizontal axes.
     """
     num_rows = max(2, *map(len, panels.values()))
+    # Marks of row n are between n - 0.05 and n + 0.28, and its name is at n - 0.33.
     height = _MARGIN_HEIGHT + _ROW_HEIGHT * num_rows
     figure, grid = panel_grid(len(panels), 3, height, left=0.1)
     for axes, names in zip(grid, panels.values(), strict=True):
@@ -78,6 +79,7 @@ def _rows_grid(panels: Mapping[str, Sequence[str]], label: str) -> tuple[Figure,
 
 
 def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
+    """Write a text at the left edge of a panel, at the height ``y`` of the data."""
     axes.text(
         0, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK,
         parse_math=False, **style,
@@ -85,7 +87,7 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
-    """Draw the mean with its interval."""
+    """Draw a mean, in percent, with its interval below the name of the row."""
     colour, mark = row_style(row)
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]

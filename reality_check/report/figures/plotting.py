@@ -108,6 +108,7 @@ def panel_grid(
     grid = []
     for index in range(count):
         x, y = width * (index % columns), height * (index // columns)
+        # As fractions of the figure, whose origin is at its bottom, while y counts from the top
         bounds = (
             (x + left) / full_width,
             1 - (y + height - _BOTTOM) / full_height,
@@ -225,6 +226,7 @@ def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
     for cell, panel in zip(panels[::2], panels[1::2], strict=True):
         x, y, width, height = cell.split("_")
         head = f'<svg aria-hidden="true" viewBox="{x} {y} {width} {height}">'
+        # The panel ends with the tag that closes its cell; the first one brings the definitions.
         content = f"{head}<g>{panel}{'' if elements else defs}</svg>"
         elements.append((_restyled(content, used_ids, prefix), float(width)))
     return elements
@@ -236,6 +238,7 @@ def _restyled(text: str, used_ids: set[str], prefix: str) -> str:
         r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used_ids else "", text
     )
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
+    # From colours to the names of the page's CSS variables
     colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}
     colours |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}
     return re.sub(

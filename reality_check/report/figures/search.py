@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import PRIMARY, Metric, metric_of
+from reality_check.config.metrics import Metric
 from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
@@ -31,15 +31,12 @@ from reality_check.results import MethodResults, TrialRecord
 
 Array = NDArray[np.float64]
 _WINNER_STYLE: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidth": 0}
-_BEST_EPOCH_STYLE: dict[str, Any] = {
-    "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
-}  # fmt: skip
+_BEST_EPOCH_STYLE: dict[str, Any] = {"markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0}
 #: Note on the first epochs of learning curves.
 UNTRAINED_EPOCHS = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 #: Line styles; the next one is used when the colours are used up.
 _LINE_STYLES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 _TRIAL_STYLE: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
-_MAP_AT_R = metric_of(PRIMARY)
 #: Height of a panel's cell in inches.
 _CELL_HEIGHT = 1.65
 
@@ -56,7 +53,7 @@ class BudgetCurve:
 
 def budget_figure(
     curves: Mapping[str, BudgetCurve],
-    metric: str,
+    label: str,
     budget: int | None = None,
     in_percent: bool = True,
 ) -> Figure:
@@ -64,7 +61,7 @@ def budget_figure(
 
     Args:
         curves: curves by method.
-        metric: label of the scores, e.g. ``"test MAP@R"``.
+        label: label of the scores, e.g. ``"test MAP@R"``.
         budget: a number of trials to mark, or ``None``.
         in_percent: whether scores are fractions, which are shown in percent.
     """
@@ -79,33 +76,32 @@ def budget_figure(
         band_trials = curve.trials[: len(curve.low)]
         low, high = factor * curve.low, factor * curve.high
         axes.fill_between(band_trials, low, high, color=colour, alpha=0.10, linewidth=0)
-        axes.plot(curve.trials, factor * curve.values, color=colour, linewidth=1.8, linestyle=line)
-        label = shorten(method, 40)
-        handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
+        style: dict[str, Any] = {"color": colour, "linewidth": 1.8, "linestyle": line}
+        axes.plot(curve.trials, factor * curve.values, **style)
+        handles.append(Line2D([], [], label=shorten(method, 40), **style))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     label_x(axes, "trials of the search")
-    share_scale([axes], f"{metric} (%)" if in_percent else metric)
+    share_scale([axes], f"{label} (%)" if in_percent else label)
     show_legend(legend, handles)
     return figure
 
 
-def method_figure(
-    method: MethodResults, runs: Sequence[TrialRecord], metric: Metric = _MAP_AT_R
-) -> Figure:
+def method_figure(method: MethodResults, runs: Sequence[TrialRecord], metric: Metric) -> Figure:
     """Plot validation scores: of all trials by parameter, and of ``runs`` by epoch and fold.
 
     The winner of the search is a diamond among the trials, and a dashed line among the curves.
     """
     best, factor = winner(method), 100 if metric.percent else 1
     names = method.searched if best is not None else ()
-    drawn_runs = [*runs, *([best] if best is not None else [])]
+    drawn_runs = [*runs] if best is None else [*runs, best]
     folds = max((len(run.curves) for run in drawn_runs), default=0)
     figure, grid = panel_grid(len(names) + folds, 4, _CELL_HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]
     for panels in (slices, curves):
         share_scale(panels, f"validation {metric.title}{' (%)' if metric.percent else ''}")
-    for axes, name in zip(slices, names, strict=True):
-        _slice_panel(axes, method, name, best, factor)
+    if best is not None:
+        for axes, name in zip(slices, names, strict=True):
+            _slice_panel(axes, method, name, best, factor)
     for fold, axes in enumerate(curves):
         title(axes, f"fold {fold}")
         label_x(axes, "epoch")
@@ -116,7 +112,7 @@ def method_figure(
 
 
 def _slice_panel(
-    axes: Axes, method: MethodResults, name: str, best: TrialRecord | None, factor: int
+    axes: Axes, method: MethodResults, name: str, best: TrialRecord, factor: int
 ) -> None:
     """Draw the trials' scores by a parameter; ``factor`` turns scores into the unit of the axis."""
     sound = [t for t in method.search if completed(t) and t.diverged is None]
@@ -129,9 +125,8 @@ def _slice_panel(
     if diverged:  # crosses on the bottom edge
         edge, crosses = axes.get_xaxis_transform(), [_axis_value(t.params[name]) for t in diverged]
         axes.plot(crosses, [0.0] * len(crosses), "x", color=INK, transform=edge, clip_on=False)
-    if best is not None:
-        position = _axis_value(best.params[name])
-        axes.plot([position], [factor * (best.value or 0.0)], "D", **_WINNER_STYLE)
+    position = _axis_value(best.params[name])
+    axes.plot([position], [factor * (best.value or 0.0)], "D", **_WINNER_STYLE)
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, is_winner: bool, factor: int) -> None:
@@ -145,7 +140,7 @@ def _curve(axes: Axes, run: TrialRecord, fold: int, is_winner: bool, factor: int
         axes.plot(*zip(*points, strict=True), **style)
         if trained := [point for point in points if point[0] > 0]:
             dot = max(trained, key=lambda point: point[1])
-            axes.plot(*dot, "o", **_BEST_EPOCH_STYLE | {"color": style["color"]})
+            axes.plot(*dot, "o", color=style["color"], **_BEST_EPOCH_STYLE)
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:

@@ -13,7 +13,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache
 from importlib import resources
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -35,6 +35,7 @@ _SECONDS_PER_UNIT = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 def report_html(title: str, sections: Sequence[Section]) -> str:
     """Return a page with a title, its sections, and links to them."""
+    # The digest permits this script, and no other, to run.
     style, script = Markup(_read("style.css")), Markup(_read("script.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     page = _templates().get_template("page.html.j2")
@@ -60,7 +61,7 @@ def sort_value(text: str) -> float | None:
     return math.nextafter(value, -math.inf) if number[1] else value
 
 
-@lru_cache(maxsize=1)
+@cache
 def _templates() -> Environment:
     """Return the environment of the templates, with their filters, tests and functions."""
     environment = Environment(

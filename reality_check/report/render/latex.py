@@ -25,6 +25,7 @@ _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
 
 
 def _greek(letter: str) -> str:
+    """Return the command of a letter; Unicode spells lambda without b."""
     name = unicodedata.name(letter).rpartition(" ")[2].replace("LAMDA", "LAMBDA")
     return rf"$\{name.lower() if letter.islower() else name.capitalize()}$"
 
@@ -81,28 +82,33 @@ def tables_tex(summary: Summary) -> str:
     lines = [
         f"% {' '.join(summary.results.name.split())}: written by reality-check.",
         r"% In the preamble: \usepackage{booktabs}",
-        *_environment(summary, _caption(summary), comparison_tables(summary)),
+        *_results_table(summary, _caption(summary), comparison_tables(summary)),
     ]
     if others := other_tables(summary):
         caption = (
             f"{summary.results.name}, other metrics: mean and 95 % interval over n "
             f"{summary.evidence.repeats}. {other_metrics_text(summary)}"
         )
-        lines += ["", *_environment(summary, caption, others)]
+        lines += ["", *_results_table(summary, caption, others)]
     return "\n".join([*lines, *_comparisons(summary), ""])
 
 
-def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
+def _table(caption: str, alignments: str, rows: list[str]) -> list[str]:
     """Return a ``table*`` environment, which spans both columns of a two-column page.
 
     Tables of many columns get smaller letters and gaps to fit the width of the page.
+
+    Args:
+        caption: the caption as LaTeX, with its command.
+        alignments: a letter for each column, e.g. ``"lrr"``.
+        rows: the lines between the rules, with their ends.
     """
-    size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
+    size, gap = (r"\small", 4) if len(alignments) < _MANY_COLUMNS else (r"\footnotesize", 3)
     return [
         r"\begin{table*}",
         rf"  \centering{size}\setlength{{\tabcolsep}}{{{gap}pt}}",
         rf"  \setlength{{\belowcaptionskip}}{{4pt}}{caption}",
-        rf"  \begin{{tabular}}{{{columns}}}",
+        rf"  \begin{{tabular}}{{{alignments}}}",
         r"    \toprule",
         *(f"    {row}" for row in rows),
         r"    \bottomrule",
@@ -112,6 +118,7 @@ def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
 
 
 def _group_head(category: str, columns: int) -> str:
+    """Return a row with the name of a category, which spans all columns."""
     return rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(category)}}}}} \\"
 
 
@@ -151,14 +158,14 @@ def _pair_row(pair: Comparison) -> str:
         pair.other,
         points(pair.difference.mean),
         range_text(pair.difference.low, pair.difference.high),
-        p_text(pair.adjusted_p or 0.0).lstrip("p= "),
+        p_text(pair.adjusted_p or 0.0).lstrip("p= "),  # "0.012" or "< 0.001"
         NOTHING if pair.improvement is None else f"{pair.improvement.value:.2f}",
     )
     return " & ".join(map(_text, cells)) + r" \\"
 
 
-def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
-    """Return a ``table*`` environment with a group of rows for each category."""
+def _results_table(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
+    """Return the table of means, with a group of rows for each category."""
     italics = " In italics: not trained." if summary.baselines else ""
     caption = escape(caption) + _MARKS_TEXT + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
@@ -172,12 +179,14 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
 
 
 def _row(row: TableRow) -> str:
+    """Return a row of the table of means; names of what was not trained are in italics."""
     name = escape(row.method) if row.trained else rf"\emph{{{escape(row.method)}}}"
-    extra = row.columns[len(BUILT_IN) :]
+    extra = row.columns[len(BUILT_IN) :]  # the user's own columns
     return " & ".join([name, *map(_cell, row.cells), _text(row.n), *map(_text, extra)]) + r" \\"
 
 
 def _cell(cell: Cell) -> str:
+    """Return a mean with its marks and the half-width of its interval."""
     if cell.interval is None:
         return "--"
     mean, _, width = cell.text.replace("-", "$-$").partition(" ± ")
@@ -190,9 +199,8 @@ def _caption(summary: Summary) -> str:
     """Return the caption of the table of results."""
     results = summary.results
     count = counted(len(results.deviations), "deviation")
-    protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     return (
         f"{results.name}: mean and 95 % interval over n {summary.evidence.repeats}, in percent. "
-        f"{protocol}{results.reference}.{state}"
+        f"Protocol {results.protocol}, {count} from {results.reference}.{state}"
     )

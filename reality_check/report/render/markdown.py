@@ -66,6 +66,7 @@ def _paragraph(block: Block) -> str:
         case kinds.PlainTable():
             return _plain_table(block)
         case kinds.Code():
+            # Longer than any run of backticks in the text
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
             return f"{fence}{block.language}\n{block.text.rstrip()}\n{fence}"
         case ReportFigure():
@@ -79,6 +80,7 @@ def _paragraph(block: Block) -> str:
 
 
 def _line(text: Text) -> str:
+    """Return a text, or its pieces joined, some of which are bold."""
     pieces = (text,) if isinstance(text, str) else text
     return "".join(
         f"**{_escape(piece)}**" if isinstance(piece, Strong) else _escape(piece)
@@ -96,11 +98,12 @@ def _comparison_table(table: ComparisonTable) -> str:
 
 
 def _cell(cell: Cell) -> str:
+    """Return a mean with its marks and the half-width of its interval."""
     if cell.interval is None:
         return NOTHING
-    mean, sign, width = cell.text.partition(" ± ")
+    mean, plus_minus, width = cell.text.partition(" ± ")
     mean = f"**{mean}**" if cell.best else mean
-    return mean + (CLOSE_MARK if cell.close else "") + sign + width
+    return mean + (CLOSE_MARK if cell.close else "") + plus_minus + width
 
 
 def _plain_table(table: PlainTable) -> str:
@@ -112,5 +115,6 @@ def _plain_table(table: PlainTable) -> str:
 
 
 def _table_text(header: list[str], rows: list[list[str]], words: tuple[str, ...]) -> str:
+    """Return a table whose columns align right, but for those with headings in ``words``."""
     rule = ["---" if text in words else "---:" for text in header]
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

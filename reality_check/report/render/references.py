@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from reality_check.config.classes import named_classes
@@ -22,6 +22,8 @@ from reality_check.utils.config_files import configs_root
 _KNOWN_MODULES = ("pml_extensions", "pytorch_metric_learning", "reality_check")
 #: Part of ``references.yaml`` for each kind of class.
 _PARTS = {"loss": "losses", "miner": "miners", "distance": "distances"}
+#: What was used, each with the keys of its entries; ``None`` instead of keys if it has none.
+_Citations = Iterator[tuple[str, list[str] | None]]
 #: Fewest methods with which p-values are corrected.
 _MIN_CORRECTED = 3
 
@@ -65,13 +67,13 @@ def _comment(text: str) -> str:
     return " ".join(text.replace("@", "(at)").split())
 
 
-@lru_cache(maxsize=1)
+@cache
 def _data() -> dict[str, Any]:
     return read_yaml(configs_root() / "references.yaml")
 
 
-def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | None]]:
-    """Yield what was used and the keys of its entries; ``None`` instead of keys if it has none."""
+def _citations(results: ExperimentResults) -> _Citations:
+    """Yield the citations of everything that an experiment used."""
     config = results.config
     methods = config.get("methods") or []
     for method in results.methods:
@@ -91,11 +93,10 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
         yield "importance of hyper-parameters", _data()["statistics"]["importance"]
 
 
-def _method_citations(
-    name: str, settings: Mapping[str, Any]
-) -> Iterator[tuple[str, list[str] | None]]:
+def _method_citations(name: str, settings: Mapping[str, Any]) -> _Citations:
     """Yield the citations of a method's loss and miner, and of classes in their arguments."""
     miner = settings.get("miner") or {}
+    # Names of classes, each with its kind, a key of _PARTS
     classes = [(str(settings["loss"]), "loss")]
     if "class" in miner:
         classes.append((str(miner["class"]), "miner"))
@@ -110,12 +111,12 @@ def _method_citations(
         yield f"{kind} of {name}" if keys is not None else f"{kind} of {name}: {cls}", keys
 
 
-def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:
+def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> _Citations:
     """Yield the citations of the trunks and pretrained weights of ``models``."""
     data = _data()
     for model in models:
         if trunk := model.get("trunk"):
-            name = str(trunk).rpartition(":")[2]
+            name = str(trunk).rpartition(":")[2]  # without "timm:" or "torchvision:"
             trunks = data["trunks"].items()
             keys = next((keys for pattern, keys in trunks if re.fullmatch(pattern, name)), None)
             yield f"trunk {trunk}", keys
@@ -123,7 +124,7 @@ def _trunk_citations(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str,
             yield f"pretrained weights {model['weights']}", data["weights"][model["weights"]]
 
 
-def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
+def _protocol_citations(results: ExperimentResults) -> _Citations:
     """Yield the citations of the protocol and of published results."""
     data = _data()
     for name, keys in data["protocols"].items():
@@ -137,7 +138,7 @@ def _protocol_citations(results: ExperimentResults) -> Iterator[tuple[str, list[
             yield "published figures", data["papers"][other.paper]
 
 
-def _software_citations(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+def _software_citations(config: Mapping[str, Any]) -> _Citations:
     """Yield the citations of packages and of the search's sampler."""
     data = _data()
     for package, keys in data["software"].items():

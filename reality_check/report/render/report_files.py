@@ -41,8 +41,10 @@ def remove_report(folder: Path) -> None:
     if _is_output_folder(folder):
         return
     groups = [path for path in folder.glob("group_*") if _GROUP.fullmatch(path.name)]
-    for path in (path for part in (folder, *groups) for path in _report_files(part)):
-        path.unlink()
+    for part in (folder, *groups):
+        for path in _report_files(part):
+            path.unlink()
+    # What still has files of the user stays.
     for emptied in (folder / "figures", *(group / "figures" for group in groups), *groups):
         with contextlib.suppress(OSError):
             emptied.rmdir()

@@ -114,6 +114,7 @@ def _metrics(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _title(results: ExperimentResults, metric: str) -> str:
+    """Return the title of a metric, with the geometry if a method does not use it."""
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
             return f"{_title(results, metric.removesuffix(ending))} ({ending[1:]} embeddings)"
@@ -133,8 +134,9 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
         "normalize_embeddings": method.normalize_embeddings,
         "searched": list(method.searched),
         "control_of": method.control_of,
-        "best_trial": best
-        and {
+        "best_trial": None
+        if best is None
+        else {
             "search": best.search,
             "number": best.trial_index,
             "value": best.value,
@@ -142,7 +144,7 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
         },
         "retrained": [{"search": search, "number": number} for search, number in method.retrained],
         "stages": {stage: _progress(summary, method, stage) for stage in STAGES},
-        "columns": [
+        "columns": [  # the user's own
             {"name": column.name, **dataclasses.asdict(column.description)}
             | {"value": column.value, "problem": column.problem}
             for column in method.columns
@@ -152,25 +154,31 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
 
 def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str, Any]:
     """Return the numbers of a stage's trials by outcome."""
-    progress = summary.progress(method, stage)
+    progress, records = summary.progress(method, stage), getattr(method, stage)
     return {
         "complete": progress.done,
         "planned": progress.planned,
-        "diverged": sum(record.diverged is not None for record in getattr(method, stage)),
-        "failed": sum(record.state == "failed" for record in getattr(method, stage)),
+        "diverged": sum(record.diverged is not None for record in records),
+        "failed": sum(record.state == "failed" for record in records),
     }
 
 
 def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
     """Yield the estimate of each method by category and metric."""
+    # Each pair of category and metric once
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
-        weak = summary.weaknesses(category) if metric == PRIMARY else {}
+        weaknesses = summary.weaknesses(category) if metric == PRIMARY else {}
         for method, estimate in summary.estimates(category, metric).items():
-            names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
-            names["runs"] = len(summary.rows[category, metric, method])
-            weakness = weak[method]._asdict() if method in weak else None
-            more = {"effective_n": estimate.effective_n, "weakness": weakness}
-            yield names | more | _interval(estimate)
+            yield {
+                "method": method,
+                "category": category,
+                "metric": metric,
+                "n": estimate.n,
+                "runs": len(summary.rows[category, metric, method]),
+                "effective_n": estimate.effective_n,
+                "weakness": weaknesses[method]._asdict() if method in weaknesses else None,
+                **_interval(estimate),
+            }
 
 
 def _interval(number: Centred) -> dict[str, Any]:
@@ -181,9 +189,8 @@ def _baselines(summary: Summary) -> Iterator[dict[str, Any]]:
     """Yield the mean and interval of each baseline and metric."""
     for method, by_metric in summary.baselines.items():
         for metric, values in by_metric.items():
-            interval = t_interval(values)
-            names = {"method": method, "category": CATEGORY, "metric": metric, "n": interval.n}
-            yield names | _interval(interval)
+            names = {"method": method, "category": CATEGORY, "metric": metric, "n": len(values)}
+            yield names | _interval(t_interval(values))
 
 
 def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
@@ -193,7 +200,7 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
     for record, pair in zip(comparison_records(analysis), pairs, strict=True):
         yield record | {
             "about": "losses" if summary.evidence.of_losses else "settings",
-            "sentence": pair_sentence(pair, summary.evidence, summary.results.measure),
+            "sentence": pair_sentence(pair, summary),
         }
 
 

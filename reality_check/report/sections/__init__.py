@@ -40,6 +40,11 @@ def report_sections(analysis: Analysis) -> list[Section]:
         baselines_section(summary),
     )
     searches = budget_section(summary), parameters_section(summary), agreement_section(summary)
+    cost = cost_section(summary)
+    if cost is not None:  # Its first sentence stays visible.
+        sentence, *details = cost.blocks
+        folded = Folded("Hours of each method", tuple(details))
+        cost = dataclasses.replace(cost, blocks=(sentence, folded))
     sections = (
         overview_section(summary),
         tuning_section(analysis),
@@ -53,30 +58,20 @@ def report_sections(analysis: Analysis) -> list[Section]:
         _with_folds(search_section(summary), searches),
         methods_section(summary),
         galleries_section(summary),
-        _folded_rest(cost_section(summary), "Hours of each method"),
+        cost,
         settings_section(summary),
         reproduce_section(summary),
     )
     found = [section for section in sections if section is not None]
-    if not summary.results.reference:  # trials that were made elsewhere
-        kept = ("overview", "tuning", "box", "statistics")
-        return [section for section in found if section.anchor in kept]
-    return found
-
-
-def _folded_rest(section: Section | None, title: str) -> Section | None:
-    """Return a section with all blocks except the first folded under a title."""
-    if section is None:
-        return None
-    first, *rest = section.blocks
-    return dataclasses.replace(section, blocks=(first, Folded(title, tuple(rest))))
+    if summary.results.reference:
+        return found
+    # Trials that were made elsewhere have no more to show.
+    return [s for s in found if s.anchor in ("overview", "tuning", "box", "statistics")]
 
 
 def _with_folds(section: Section, others: Sequence[Section | None]) -> Section:
     """Return a section with the blocks of other sections appended, each section folded."""
     folds = (
-        Folded(other.heading, other.blocks, anchor=other.anchor)
-        for other in others
-        if other is not None
+        Folded(other.heading, other.blocks, anchor=other.anchor) for other in filter(None, others)
     )
     return dataclasses.replace(section, blocks=(*section.blocks, *folds))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reality_check.config.metrics import Metric
-from reality_check.report.sections.blocks import Block, Bullets, Footnote, PlainTable, Section
+from reality_check.report.sections.blocks import Bullets, Footnote, PlainTable, Section
 from reality_check.report.summary import Summary, sound_reproductions, winner
 from reality_check.report.wording import (
     NOTHING,
@@ -35,44 +35,48 @@ def agreement_section(summary: Summary) -> Section | None:
     curses = [curse for method in summary.results.methods if (curse := _curse(method))]
     if not curses:
         return None
-    lines = [curse_sentence([gap for _, _, gap, _ in curses], summary.results.selected_by)]
+    metric = summary.results.selected_by
+    lines = [_curse_sentence([gap.mean for _, _, gap, _ in curses], metric)]
     for category in summary.categories:
-        lines += agreement_sentences(summary, category)
-    blocks: tuple[Block, ...] = (
-        Bullets(tuple(lines)),
-        _table(curses, summary.results.selected_by),
-        Footnote(_FOOTNOTE),
-    )
+        lines += _agreement_sentence(summary, category)
+    blocks = Bullets(tuple(lines)), _table(curses, metric), Footnote(_FOOTNOTE)
     return Section("agreement", "Validation and test", blocks)
 
 
-def curse_sentence(gaps: list[Estimate], metric: Metric) -> str:
-    """Return a sentence on how far winners scored above their retrainings."""
-    above, count = sum(gap.mean > 0 for gap in gaps), len(gaps)
-    mean = math.fsum(gap.mean for gap in gaps) / count
-    if count == 1:
-        side = "above" if mean > 0 else "not above"
-        start = f"The winner of the search scored {side} the mean of its retrainings"
-    else:
-        start = f"{above} of {count} winners scored above the mean of their retrainings"
+def _curse_sentence(gaps: list[float], metric: Metric) -> str:
+    """Return a sentence on how far winners scored above their retrainings.
+
+    Args:
+        gaps: the winner's score minus the mean of its retrainings, of each method.
+        metric: the metric of these scores.
+    """
+    mean = math.fsum(gaps) / len(gaps)
     unit = " points" if metric.percent else ""
-    average = f"by {difference_text(mean, metric)}{unit} of validation score"
-    return f"{start}{'; on average' if count > 1 else ''} {average}."
+    average = f"by {difference_text(mean, metric)}{unit} of validation score."
+    if len(gaps) == 1:
+        side = "above" if mean > 0 else "not above"
+        return f"The winner of the search scored {side} the mean of its retrainings {average}"
+    return (
+        f"{sum(gap > 0 for gap in gaps)} of {len(gaps)} winners scored above the mean of their "
+        f"retrainings; on average {average}"
+    )
 
 
-def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
+def _agreement_sentence(summary: Summary, category: str) -> Iterator[str]:
     """Yield a sentence on how similarly the winners' validation and the test order the methods.
 
     Nothing is yielded for fewer than two methods.
     """
-    tests = summary.estimates(category)
-    validation = {m.name: best.value for m in summary.results.methods if (best := winner(m))}
-    methods = [m for m in tests if validation.get(m) is not None]
-    means = [tests[m].mean for m in methods]
-    if len(methods) < 2 or not all(map(math.isfinite, means)):
+    tests, validation, means = summary.estimates(category), [], []
+    for method in summary.results.methods:
+        best = winner(method)
+        if best is not None and best.value is not None and method.name in tests:
+            validation.append(best.value)
+            means.append(tests[method.name].mean)
+    if len(means) < 2 or not all(map(math.isfinite, means)):
         return
     # There is a single pair of rankings: by validation and by test.
-    agreement = rank_agreement([([validation[m] or 0.0 for m in methods], means)])
+    agreement = rank_agreement([(validation, means)])
     if not math.isfinite(agreement.correlation):
         yield f"{category}: Winners' validation or test does not vary (n = {agreement.n} methods)."
         return
@@ -81,20 +85,24 @@ def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
         f"pairs the same way (Spearman {true_minus(agreement.correlation)}, n = {agreement.n} "
         f"methods, {p_text(agreement.p_value)})"
     )
-    doubt = ": not enough to say that they agree" if agreement.p_value >= 0.05 else ""
-    yield f"{sentence}{doubt or (': they disagree' if agreement.correlation < 0 else '')}."
+    if agreement.p_value >= 0.05:
+        sentence += ": not enough to say that they agree"
+    elif agreement.correlation < 0:
+        sentence += ": they disagree"
+    yield f"{sentence}."
 
 
-#: A method, its winner's score in the search, the gap to the retrainings, and the retrainings'
-#: scores.
-Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]
+#: A method, its winner's score in the search, the mean of the gaps between this score and those of
+#: the winner's retrainings, and the retrainings' scores.
+_Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]
 
 
-def _curse(method: MethodResults) -> Curse | None:
+def _curse(method: MethodResults) -> _Curse | None:
     """Return a method's scores, or ``None`` without a search or a retrained winner."""
     best = winner(method)
     if best is None or best.value is None or len(method.search) < 2:
         return None
+    # Without retrainings of the winners of other searches
     retrained = tuple(
         run.value or 0.0
         for run in sound_reproductions(method)
@@ -105,14 +113,13 @@ def _curse(method: MethodResults) -> Curse | None:
     return method, best.value, t_interval([best.value - value for value in retrained]), retrained
 
 
-def _table(curses: list[Curse], metric: Metric) -> PlainTable:
+def _table(curses: list[_Curse], metric: Metric) -> PlainTable:
     """Return the table of winners and their retrainings."""
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
     rows = []
     for method, best, gap, retrained in curses:
-        expected_range = prediction_interval(retrained)
         half = "" if gap.half_width is None else f" ± {difference_text(gap.half_width, metric)}"
-        expected = [score_text(end, metric) for end in expected_range or ()]
+        expected = [score_text(end, metric) for end in prediction_interval(retrained) or ()]
         rows.append(
             (
                 method.name,
@@ -123,9 +130,9 @@ def _table(curses: list[Curse], metric: Metric) -> PlainTable:
                 str(gap.n),
             )
         )
+    percent, in_points = (" in percent", ", in points") if metric.percent else ("", "")
     caption = (
-        f"Validation score{' in percent' if metric.percent else ''}. Gap: the winner's value minus "
-        f"the mean of its retrainings{', in points' if metric.percent else ''}; “one more "
-        "retraining”: where 95 % of them are expected."
+        f"Validation score{percent}. Gap: the winner's value minus the mean of its retrainings"
+        f"{in_points}; “one more retraining”: where 95 % of them are expected."
     )
     return PlainTable(caption, header, tuple(rows))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from reality_check.config.metrics import Metric
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
-from reality_check.report.sections.blocks import Block, Footnote, PlainTable, Section
+from reality_check.report.sections.blocks import Footnote, PlainTable, Section
 from reality_check.report.sections.tuning import leading_sentences
 from reality_check.report.summary import Evidence, Summary, completed, sound_reproductions
 from reality_check.report.wording import NOTHING, counted, difference_text, score_text
@@ -55,9 +55,14 @@ class Budget:
         return math.ceil(self.trials / 2)
 
     @property
+    def best_of_half(self) -> float:
+        """Expected best score of half of the trials."""
+        return float(self.curve[self.half - 1])
+
+    @property
     def gain(self) -> float:
         """Expected gain by the second half of the trials."""
-        return float(self.curve[-1] - self.curve[self.half - 1])
+        return float(self.curve[-1]) - self.best_of_half
 
 
 def budgets(summary: Summary) -> list[Budget]:
@@ -78,13 +83,9 @@ def budget_section(summary: Summary) -> Section | None:
     if not shown:
         return None
     lines = leading_sentences({b.method: dict(enumerate(b.curve, 1)) for b in shown})
-    blocks: tuple[Block, ...] = (
-        *lines,
-        _figure(summary, shown),
-        _table(shown, summary.results.selected_by),
-        Footnote(_FOOTNOTE),
-    )
-    return Section("budget", "Was the budget enough?", blocks)
+    figure, table = _figure(summary, shown), _table(shown, summary.results.selected_by)
+    footnote = Footnote(_FOOTNOTE)
+    return Section("budget", "Was the budget enough?", (*lines, figure, table, footnote))
 
 
 def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
@@ -94,9 +95,8 @@ def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
         (
             budget.method,
             str(budget.trials),
-            score_text(float(budget.curve[-1]), metric),
-            f"{score_text(float(budget.curve[budget.half - 1]), metric)} "
-            f"({counted(budget.half, 'trial')})",
+            score_text(budget.curve[-1], metric),
+            f"{score_text(budget.best_of_half, metric)} ({counted(budget.half, 'trial')})",
             difference_text(budget.gain, metric),
             NOTHING if budget.spread is None else difference_text(budget.spread, metric),
         )
@@ -112,7 +112,7 @@ def _table(budgets: list[Budget], metric: Metric) -> PlainTable:
 
 
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
-    """Return the figure of expected best scores."""
+    """Return the figure of expected best scores, with bands up to half of the trials."""
     curves, metric = {}, summary.results.selected_by
     for budget in budgets:
         low, high = expected_best_band(_values(summary.records[budget.method]))
@@ -124,13 +124,12 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
         "2024)."
     )
     alt = "Expected best validation by number of trials. " + " ".join(
-        f"{budget.method}: {score_text(float(budget.curve[0]), metric)} with 1, "
-        f"{score_text(float(budget.curve[budget.half - 1]), metric)} with {budget.half}, "
-        f"{score_text(float(budget.curve[-1]), metric)} with {budget.trials}."
+        f"{budget.method}: {score_text(budget.curve[0], metric)} with 1, "
+        f"{score_text(budget.best_of_half, metric)} with {budget.half}, "
+        f"{score_text(budget.curve[-1], metric)} with {budget.trials}."
         for budget in budgets
     )
-    label = f"validation {metric.title}"
-    draw = partial(budget_figure, curves, label, in_percent=metric.percent)
+    draw = partial(budget_figure, curves, f"validation {metric.title}", in_percent=metric.percent)
     return ReportFigure("expected_best", caption, alt, draw)
 
 

@@ -22,8 +22,6 @@ _FOOTNOTE = (
 
 def classes_section(analysis: Analysis) -> Section | None:
     """Return the section, or ``None`` if nothing has been scored."""
-    if not analysis.uncertainties and not analysis.unscored:
-        return None
     blocks: list[Block] = []
     if analysis.uncertainties:
         few = f" {analysis.test_classes} classes are few for a bootstrap."
@@ -36,20 +34,22 @@ def classes_section(analysis: Analysis) -> Section | None:
             f"The scores of every query are missing or damaged for {listed(shown)}, which have no "
             "interval here."
         )
-    return Section("classes", "Other test classes", tuple(blocks))
+    return Section("classes", "Other test classes", tuple(blocks)) if blocks else None
 
 
 def _table(analysis: Analysis) -> PlainTable:
     """Return the table of intervals."""
-    intervals = ("Other classes", "Classes and training")
-    header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
+    header = (
+        "Method", "Category", METRICS[PRIMARY],
+        "Other classes", "Classes and training", "Design effect",
+    )  # fmt: skip
     rows = tuple(
         (
             method,
             category,
             interval_text(uncertainty.training),
             _range(uncertainty.classes),
-            NOTHING if uncertainty.both is None else _range(uncertainty.both),
+            _range(uncertainty.both),
             f"{uncertainty.design_effect:.1f}"
             if math.isfinite(uncertainty.design_effect)
             else NOTHING,
@@ -63,5 +63,5 @@ def _table(analysis: Analysis) -> PlainTable:
     return PlainTable(caption, header, rows, words=("Method", "Category"))
 
 
-def _range(bounds: Bounds) -> str:
-    return f"{percent(bounds.low)} to {percent(bounds.high)}"
+def _range(bounds: Bounds | None) -> str:
+    return f"{percent(bounds.low)} to {percent(bounds.high)}" if bounds else NOTHING

@@ -43,41 +43,40 @@ def comparison_section(summary: Summary) -> Section:
         return Section("comparison", "All metrics", ("No results yet.",))
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
     blocks: list[Block] = [Filter((*tables, *others)), ComparisonTables(tables, summary.origins)]
+    # MAP@R has its figure in the overview.
     if figures := interval_figures(summary)[1:]:
-        labels = [label for metric, label in summary.titles.items() if metric != PRIMARY]
-        blocks.append(Folded(f"Intervals of {listed(labels)}", tuple(figures)))
+        titles = [title for metric, title in summary.titles.items() if metric != PRIMARY]
+        blocks.append(Folded(f"Intervals of {listed(titles)}", tuple(figures)))
     if others:
-        blocks += [Heading("Other metrics"), other_metrics_text(summary)]
-        blocks.append(ComparisonTables(others, summary.origins))
+        blocks += [
+            Heading("Other metrics"),
+            other_metrics_text(summary),
+            ComparisonTables(others, summary.origins),
+        ]
     return Section("comparison", "All metrics", tuple(blocks))
 
 
 def legend(summary: Summary) -> Footnote:
     """Return a footnote that explains the numbers and marks of the tables."""
+    untrained = _UNTRAINED_ROWS if summary.baselines else ""
     return Footnote(
         (
             f"Percent, mean ± half-width of the 95 % interval over n {summary.evidence.repeats}. ",
             Strong("Bold"),
-            f": best mean of its column. {CLOSE_MARK}: {close_text(summary)}."
-            + (_UNTRAINED_ROWS if summary.baselines else ""),
+            f": best mean of its column. {CLOSE_MARK}: {close_text(summary)}.{untrained}",
         )
     )
 
 
 def other_metrics_text(summary: Summary) -> str:
     """Return a sentence that introduces the tables of other metrics."""
-    exception = (
-        ""
-        if all(metric_of(name).percent for name in summary.final_metrics)
-        else " (ratios, traces and distances as they are)"
-    )
+    unit, selected = "percent", "nothing was selected by them"
+    if not all(metric_of(name).percent for name in summary.final_metrics):
+        unit += " (ratios, traces and distances as they are)"
     metric = summary.results.selected_by
-    selected = "nothing was selected by them"
     if metric.name in summary.final_metrics:
         selected = f"epochs and trials were selected by validation {metric.title}"
-    return (
-        f"Asked for in addition to the protocol's three metrics, in percent{exception}; {selected}."
-    )
+    return f"Asked for in addition to the protocol's three metrics, in {unit}; {selected}."
 
 
 def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
@@ -90,19 +89,19 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
     return [
         ReportFigure(
             f"intervals_{metric}",
-            f"{label}: {_DOTS[summary.evidence]} (dots), mean and 95 % interval (line). Each "
+            f"{title}: {_DOTS[summary.evidence]} (dots), mean and 95 % interval (line). Each "
             "category has its own scale.",
-            _alt(summary, metric),
+            _alt(summary, metric, title),
             partial(intervals_figure, summary, metric),
             folder,
         )
-        for metric, label in summary.titles.items()
+        for metric, title in summary.titles.items()
         if any(summary.samples(category, metric) for category in summary.categories)
     ]
 
 
-def _alt(summary: Summary, metric: str) -> str:
-    """Return a figure's content in words: the means of each category in percent."""
+def _alt(summary: Summary, metric: str, title: str) -> str:
+    """Return the content of a metric's figure in words: its means in percent, by category."""
     parts = []
     for category in summary.categories:
         means = [
@@ -110,4 +109,4 @@ def _alt(summary: Summary, metric: str) -> str:
             for method, estimate in summary.estimates(category, metric).items()
         ]
         parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")
-    return f"{summary.titles.get(metric, metric)} in percent. " + " ".join(parts)
+    return " ".join([f"{title} in percent.", *parts])

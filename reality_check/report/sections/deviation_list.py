@@ -14,27 +14,26 @@ from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import counted
 from reality_check.results import Deviation
 
+#: Parts of the names of protocols for trying things out.
 _QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
 
 
 def deviations_section(summary: Summary) -> Section:
     """Return the section: the kind of protocol, serious deviations, and the others folded."""
     results = summary.results
-    ordered = sorted(results.deviations, key=lambda deviation: not deviation.serious)
-    lines = tuple(map(_line, ordered))
-    serious = sum(deviation.serious for deviation in ordered)
+    serious = tuple(_line(deviation) for deviation in results.deviations if deviation.serious)
+    others = tuple(_line(deviation) for deviation in results.deviations if not deviation.serious)
     if not results.reference:  # trials that were made elsewhere
-        return Section("box", "What this rests on", (Bullets(lines),), "minor")
+        return Section("box", "What this rests on", (Bullets((*serious, *others)),), "minor")
     opening = _opening(summary)
     blocks: list[Block] = [opening] if opening else []
+    kind = "clean" if results.protocol == results.reference and not others else "minor"
     if serious:
-        blocks.append(Bullets(lines[:serious]))
-    if further := lines[serious:]:
-        title = counted(len(further), "further deviation" if serious else "deviation")
-        blocks.append(Folded(title, (Bullets(further),), headed=False))
-    kind = "clean"
-    if lines or results.protocol != results.reference:
-        kind = "serious" if serious else "minor"
+        kind = "serious"
+        blocks.append(Bullets(serious))
+    if others:
+        title = counted(len(others), "further deviation" if serious else "deviation")
+        blocks.append(Folded(title, (Bullets(others),), headed=False))
     return Section("box", "What deviates from the protocol", tuple(blocks), kind)
 
 
@@ -67,5 +66,5 @@ def _line(deviation: Deviation) -> tuple[str, ...]:
     topic, text = deviation.topic, deviation.text
     opening, rest = f"{topic}:", f" {text}"
     if text.startswith(f"{topic} "):
-        opening, rest = topic, text[len(topic) :]
-    return (Alarming(f"Serious – {opening}") if deviation.serious else Strong(opening)), rest
+        opening, rest = topic, text.removeprefix(topic)
+    return Alarming(f"Serious – {opening}") if deviation.serious else Strong(opening), rest

@@ -39,41 +39,39 @@ def groups_sections(groups: Sequence[Summary], keys: Sequence[str]) -> list[Sect
         groups: the results of each group, at least two.
         keys: dotted keys of the settings in which groups differ.
     """
+    numbered = [*enumerate(groups, 1)]
     folders = [folder for group in groups for folder in group.results.folders]
-    numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.results.folders]
-    return [
-        Section("overview", "Overview", tuple(sentences(groups))),
-        Section("folders", "Output folders", (folder_table(folders, numbers),)),
-        Section("differences", "What differs", (differences_table(groups, keys),)),
-        *(_section(number, group) for number, group in enumerate(groups, 1)),
-    ]
-
-
-def sentences(groups: Sequence[Summary]) -> list[str]:
-    """Return sentences which say that numbers of different groups must not be compared."""
-    folders = sum(len(group.results.folders) for group in groups)
-    return [
-        f"{counted(folders, 'folder')} in {len(groups)} groups. The groups differ in data set, "
-        "split, network or protocol, so their numbers are not comparable: a method with a higher "
-        "number in another group is not better. Nothing here ranks methods across groups.",
+    # The group of each folder
+    numbers = [str(number) for number, group in numbered for _ in group.results.folders]
+    sentences = (
+        f"{counted(len(folders), 'folder')} in {len(groups)} groups. The groups differ in data "
+        "set, split, network or protocol, so their numbers are not comparable: a method with a "
+        "higher number in another group is not better. Nothing here ranks methods across groups.",
         "What may be compared across groups is the order of the methods that they share, one "
         "group at a time.",
+    )
+    return [
+        Section("overview", "Overview", sentences),
+        Section("folders", "Output folders", (folder_table(folders, numbers),)),
+        Section("differences", "What differs", (_differences_table(groups, keys),)),
+        *(_section(number, group) for number, group in numbered),
     ]
 
 
-def differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTable:
+def _differences_table(groups: Sequence[Summary], keys: Sequence[str]) -> PlainTable:
     """Return the table of the settings in which groups differ, with a column for each group."""
-    header = ("Setting", *(f"Group {number}" for number in range(1, len(groups) + 1)))
+    header = ("Setting", *(f"Group {number}" for number, _ in enumerate(groups, 1)))
     rows = [
         (key, *(_value_text(group.results.config, key) for group in groups))
         for key in keys[:_MAX_KEYS]
     ]
     more = len(keys) - _MAX_KEYS
-    caption = "Settings that differ" + (f"; {more} more are left out." if more > 0 else ".")
-    return PlainTable(caption, header, tuple(rows), words=header)
+    left_out = f"; {more} more are left out" if more > 0 else ""
+    return PlainTable(f"Settings that differ{left_out}.", header, tuple(rows), words=header)
 
 
 def _value_text(config: Mapping[str, Any], dotted: str) -> str:
+    """Return the value of a dotted key, shortened, or a dash if the key is not there."""
     value = value_at(config, dotted, NOTHING)
     text = "none" if value is None else str(value)
     longest = 12 if dotted.startswith("code.") else 60  # fingerprints differ at their start
@@ -126,7 +124,7 @@ def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None)
         for folder in folders
     ]
     header: tuple[str, ...] = ("Folder", "Experiment", "Methods", "Seed", "State")
-    if groups is not None:
+    if groups is not None:  # They become the second column.
         header = (header[0], "Group", *header[1:])
         rows = [(row[0], group, *row[1:]) for row, group in zip(rows, groups, strict=True)]
     words = tuple(title for title in header if title != "Seed")

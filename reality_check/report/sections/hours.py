@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.report.sections.blocks import Footnote, PlainTable, Section
@@ -30,7 +30,7 @@ def cost_section(summary: Summary) -> Section | None:
 def _table(summary: Summary) -> PlainTable:
     """Return a table with a row for each method and device, baselines last."""
     hours: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    attempts: dict[tuple[str, str], int] = defaultdict(int)
+    attempts = Counter[tuple[str, str]]()
     for cost in summary.results.costs:
         hours[cost.method, cost.device][cost.stage] += cost.hours
         attempts[cost.method, cost.device] += cost.attempts
@@ -38,9 +38,9 @@ def _table(summary: Summary) -> PlainTable:
     rows = []
     # The baselines have no place in ``order``, and get the place after its end.
     for method, device in sorted(hours, key=lambda key: (*order, key[0]).index(key[0])):
-        stages = hours[method, device]
-        cells = [f"{stages[stage]:.2f}" if stage in stages else NOTHING for stage in STAGES]
-        in_all = f"{sum(stages.values()):.2f}"
+        by_stage = hours[method, device]
+        cells = [f"{by_stage[stage]:.2f}" if stage in by_stage else NOTHING for stage in STAGES]
+        in_all = f"{sum(by_stage.values()):.2f}"
         rows.append((method or BASELINES, device, *cells, in_all, str(attempts[method, device])))
     header = ("Method", "Device", "Search", "Reproductions", "Complete", "In all", "Attempts")
     return PlainTable("Hours of processes.", header, tuple(rows), words=("Method", "Device"))

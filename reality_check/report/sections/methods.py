@@ -15,14 +15,15 @@ from reality_check.results import MethodResults, TrialRecord
 
 def methods_section(summary: Summary) -> Section | None:
     """Return the section, or ``None`` before anything was trained."""
-    names, metric = [method.name for method in summary.results.methods], summary.results.selected_by
+    names = [method.name for method in summary.results.methods]
     folds = []
     for method in summary.results.methods:
         best = winner(method)
         runs = [run for run in method.reproductions if any(run.curves)]
         if runs or (best is not None and (method.searched or best.curves)):
             stem = f"method_{file_name(method.name, names)}"
-            folds.append(Folded(method.name, (_figure(method, runs, best, metric, stem),)))
+            figure = _figure(method, runs, best, summary.results.selected_by, stem)
+            folds.append(Folded(method.name, (figure,)))
     text = "For each method: its search, and how the networks learned; every trial: trials.csv."
     return Section("methods", "Method by method", (text, *folds)) if folds else None
 
@@ -34,7 +35,15 @@ def _figure(
     metric: Metric,
     stem: str,
 ) -> ReportFigure:
-    """Return the figure of a method's trials by parameter, and of its learning curves."""
+    """Return the figure of a method's trials by parameter, and of its learning curves.
+
+    Args:
+        method: the method.
+        runs: its reproductions with learning curves.
+        best: the winning trial of its search, if there is one.
+        metric: the metric of the validation scores.
+        stem: file name of the figure without suffix.
+    """
     caption, alt = [f"{method.name}: validation {metric.title}."], [f"{method.name}:"]
     if method.searched and best is not None:
         caption.append(
@@ -49,10 +58,11 @@ def _figure(
             "By fold: every reproduction, and dashed the winning trial of the search; the dot is "
             f"the best trained epoch, whose network is scored. {UNTRAINED_EPOCHS}"
         )
-        folds = max((len(run.curves) for run in runs), default=0)
-        by_fold = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]
-        means = [sum(values) / len(values) if values else None for values in by_fold]
-        texts = [f"fold {n} {score_text(mean, metric)}" for n, mean in enumerate(means)]
+        texts = []
+        for fold in range(max((len(run.curves) for run in runs), default=0)):
+            values = [run.fold_values[fold] for run in runs if fold < len(run.fold_values)]
+            mean = sum(values) / len(values) if values else None
+            texts.append(f"fold {fold} {score_text(mean, metric)}")
         unit = " in percent" if metric.percent else ""
         best_of = f"; mean best validation{unit}: {listed(texts)}" if texts else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from reality_check.config.metrics import STAGES, Stage
+from reality_check.config.metrics import Stage
 from reality_check.report.planning import mean_scatter, scatter_text
 from reality_check.report.sections.blocks import (
     Block,
@@ -38,7 +38,7 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
     blocks.append(_verdict(summary))
     if summary.controls:
         blocks.append(Bullets(tuple(control_sentences(summary))))
-    blocks += interval_figures(summary, folder)[:1]
+    blocks += interval_figures(summary, folder)[:1]  # of MAP@R
     if table is not None:
         blocks.append(legend(summary))
     if sentence := resolution(summary):
@@ -51,13 +51,14 @@ def resolution(summary: Summary) -> str:
     if not summary.evidence.of_losses or not summary.results.finished:
         return ""
     category = summary.categories[0]
-    comparisons = summary.comparisons(category)
-    differences = [pair.difference for pair in comparisons]
+    pairs = summary.comparisons(category)
+    differences = [pair.difference for pair in pairs]
     if not differences or any(d.p_value is None for d in differences):
         return ""
+    # A typical pair has the mean of their squared errors and of their degrees of freedom.
     error = math.sqrt(fmean((d.error or 0.0) ** 2 for d in differences))
     degrees = fmean(d.degrees or 0.0 for d in differences)
-    least = smallest_detectable(error, degrees, pairs=comparisons[0].pairs)
+    least = smallest_detectable(error, degrees, pairs=pairs[0].pairs)
     scatter = mean_scatter(summary)
     why = f", since searches and trainings scatter {scatter_text(scatter)}" if scatter else ""
     return (
@@ -76,7 +77,7 @@ def _verdict(summary: Summary) -> Verdict:
         (Strong(f"{listed(categories)}:"), f" {leader}")
         for leader, categories in categories_of.items()
     )
-    preliminary: list[Block] = [] if summary.results.finished else ["Preliminary:"]
+    preliminary = () if summary.results.finished else ("Preliminary:",)
     return Verdict((*preliminary, Bullets(lines), *cautions(summary)))
 
 
@@ -84,29 +85,25 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
     """Return what was compared and how, as (name, text) pairs for the top of the page."""
     results = summary.results
     facts = dict(results.facts)
-    num_complete = {
-        method.name: {stage: summary.progress(method, stage).done for stage in STAGES}
-        for method in results.methods
+    # Numbers of complete ones, by method
+    trials = [summary.progress(m, Stage.SEARCH).done for m in results.methods if m.searched]
+    runs = [
+        summary.progress(m, Stage.REPRODUCTIONS).done or summary.progress(m, Stage.FINAL).done
+        for m in results.methods
+    ]
+    lines = {
+        "Data set": facts.get("Data set"),
+        "Classes": facts.get("Classes"),
+        "Protocol": results.protocol
+        and f"{results.protocol}, measured against {results.reference}",
+        "Methods": str(len(summary.methods)),
+        "Output folders": str(len(results.folders)) if len(results.folders) > 1 else "",
+        "Search": f"{_span(trials)} trials per method" if any(trials) else "",
+        "Reproductions": f"{_span(runs)} per method" if any(runs) else "",
+        "Cost": hours_text(results.costs),
+        "State": "finished" if results.finished else "not finished",
     }
-    runs = [stages[Stage.REPRODUCTIONS] or stages[Stage.FINAL] for stages in num_complete.values()]
-    trials = [
-        num_complete[method.name][Stage.SEARCH] for method in results.methods if method.searched
-    ]
-    lines = [
-        ("Data set", facts.get("Data set", "")),
-        ("Classes", facts.get("Classes", "")),
-        (
-            "Protocol",
-            results.protocol and f"{results.protocol}, measured against {results.reference}",
-        ),
-        ("Methods", str(len(summary.methods))),
-        ("Output folders", str(len(results.folders)) if len(results.folders) > 1 else ""),
-        ("Search", f"{_span(trials)} trials per method" if any(trials) else ""),
-        ("Reproductions", f"{_span(runs)} per method" if any(runs) else ""),
-        ("Cost", hours_text(results.costs)),
-        ("State", "finished" if results.finished else "not finished"),
-    ]
-    return [(name, text) for name, text in lines if text]
+    return [(name, text) for name, text in lines.items() if text]
 
 
 def _span(numbers: list[int]) -> str:

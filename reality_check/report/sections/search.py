@@ -35,11 +35,8 @@ def search_section(summary: Summary) -> Section:
         f"and counts as {'0' if metric.percent else 'the worst'}). Values are validation "
         f"{metric.title}, mean over folds."
     )
-    blocks = (
-        sentence,
-        winner_table(summary),
-        Folded("What each method was given", (_budget_table(summary),)),
-    )
+    budgets = Folded("What each method was given", (_budget_table(summary),))
+    blocks = (sentence, _winner_table(summary), budgets)
     return Section("search", "Search and budget", blocks)
 
 
@@ -50,40 +47,43 @@ def _budget_table(summary: Summary) -> PlainTable:
     for method in summary.results.methods:
         records = method.search + method.reproductions + method.final
         progress = [summary.progress(method, stage) for stage in STAGES]
+        # Of the search, and of reproductions and complete runs
         search, *runs = (str(p) if p.done or p.planned else NOTHING for p in progress)
-        search += "" if method.searched else " (nothing to search)"
+        if not method.searched:
+            search += " (nothing to search)"
         diverged = sum(record.diverged is not None for record in records)
         failed = sum(record.state == "failed" for record in records)
         rows.append((method.name, search, *runs, str(diverged), str(failed)))
     return PlainTable("Budget: what each method was given.", header, tuple(rows))
 
 
-def winner_table(summary: Summary) -> PlainTable:
+def _winner_table(summary: Summary) -> PlainTable:
     """Return the table of the winning trial of each method, with its hyper-parameters."""
-    metric = summary.results.selected_by
-    score = f"Validation {metric.title}"
+    metric, words = summary.results.selected_by, ("Method", "Loss", "Hyper-parameters")
     return PlainTable(
         f"Winners of the searches: best validation {metric.title} (mean over folds), and where "
         "each fold had its best epoch.",
-        ("Method", "Loss", "Hyper-parameters", "Trial", score, "Best epochs"),
+        (*words, "Trial", f"Validation {metric.title}", "Best epochs"),
         tuple(_winner_row(method, metric) for method in summary.results.methods),
-        words=("Method", "Loss", "Hyper-parameters"),
+        words,
     )
 
 
 def _winner_row(method: MethodResults, metric: Metric) -> tuple[str, ...]:
     """Return the row of a method's winner, or one that says why there is none."""
     geometry = "" if method.normalize_embeddings else " (embeddings not normalised)"
+    names = method.name, method.loss + geometry
     best = winner(method)
     if best is None:
-        why = "every trial diverged or failed" if method.search else "no trial yet"
-        if not method.search and (method.final or not method.searched):
+        why = "no trial yet"
+        if method.search:
+            why = "every trial diverged or failed"
+        elif method.final or not method.searched:
             why = "none searched"
-        return (method.name, method.loss + geometry, why, NOTHING, NOTHING, NOTHING)
+        return (*names, why, NOTHING, NOTHING, NOTHING)
     parameters = [f"{name} = {parameter(value)}" for name, value in best.params.items()]
     return (
-        method.name,
-        method.loss + geometry,
+        *names,
         "\n".join(parameters) or "none searched",
         str(best.trial_index),
         score_text(best.value, metric),
@@ -98,51 +98,49 @@ def parameters_section(summary: Summary) -> Section | None:
     ]
     if not searched:
         return None
-    blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
-    if rows := [row for method in searched for row in _shares(method)]:
+    blocks: list[Block] = [Bullets(tuple(map(_importance_sentence, searched)))]
+    rows = [
+        (method.name, name, percent(share, 0), percent(method.importance.noise, 0))
+        for method in searched
+        if method.importance is not None
+        for name, share in method.importance.shares.items()
+    ]
+    if rows:
         caption = (
             f"Share of the variance of validation {summary.results.selected_by.title} that each "
             "parameter explains alone, and the largest share in up to 19 shuffles of the scores "
             "among the trials: chance alone exceeds it in one search of twenty."
         )
         header = ("Method", "Parameter", "Share (%)", "Shuffled (%)")
-        blocks.append(PlainTable(caption, header, tuple(rows), words=("Method", "Parameter")))
-        blocks.append(Footnote(_FOOTNOTE))
+        blocks += [PlainTable(caption, header, tuple(rows), header[:2]), Footnote(_FOOTNOTE)]
     return Section("parameters", "What the searches were sensitive to", tuple(blocks))
 
 
-def _shares(method: MethodResults) -> list[tuple[str, ...]]:
-    """Return a row for each parameter of a method; none without an importance."""
-    importance = method.importance
-    if importance is None:
-        return []
-    noise = percent(importance.noise, 0)
-    return [
-        (method.name, name, percent(share, 0), noise) for name, share in importance.shares.items()
-    ]
-
-
-def importance_sentence(method: MethodResults) -> str:
+def _importance_sentence(method: MethodResults) -> str:
     """Return a sentence on the parameters that mattered in the search of a method."""
-    importance = method.importance
-    if importance is None and len(method.searched) == 1:
-        return f"{method.name}: only {method.searched[0]} was searched."
+    importance, trials = method.importance, counted(len(_sound_scores(method)), "sound trial")
     if importance is None:
+        if len(method.searched) == 1:
+            return f"{method.name}: only {method.searched[0]} was searched."
         return (
-            f"{method.name}: {counted(len(_sound_scores(method)), 'sound trial')} of "
-            f"{len(method.searched)} parameters are too few to tell which of them mattered."
+            f"{method.name}: {trials} of {len(method.searched)} parameters are too few to tell "
+            "which of them mattered."
         )
-    clear = [name for name, share in importance.shares.items() if share > importance.noise]
+    clear = [
+        f"{name} ({percent(share, 0)} %)"
+        for name, share in importance.shares.items()
+        if share > importance.noise
+    ]
     if not clear:
         return (
             f"{method.name}: no parameter stands out in {importance.trials} trials; with shuffled "
             f"scores the largest share is {percent(importance.noise, 0)} %."
         )
-    shares = [f"{name} ({percent(importance.shares[name], 0)} %)" for name in clear]
-    rest = len(importance.shares) > len(clear)
-    others = "; no other share exceeds that of shuffled scores" if rest else ""
+    others = ""
+    if len(clear) < len(importance.shares):
+        others = "; no other share exceeds that of shuffled scores"
     return (
-        f"{method.name}: the score varied with {listed(shares)} in {importance.trials} "
+        f"{method.name}: the score varied with {listed(clear)} in {importance.trials} "
         f"trials{others}."
     )
 

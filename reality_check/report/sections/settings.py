@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from reality_check.config.yaml_text import dump_yaml
-from reality_check.report.sections.blocks import Block, Code, Folded, PlainTable, Section
+from reality_check.report.sections.blocks import Code, Folded, PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.results import Folder
 
@@ -17,7 +17,7 @@ def settings_section(summary: Summary) -> Section:
     results, header = summary.results, ("What", "Value")
     rows = (("Experiment", results.name), ("Protocol", results.protocol), *results.facts)
     table = PlainTable("Settings and circumstances.", header, rows, words=header)
-    blocks: list[Block] = [Folded("Settings and circumstances", (table,), headed=False)]
+    blocks = [Folded("Settings and circumstances", (table,), headed=False)]
     if results.config:
         title = "The resolved experiment (experiment.yaml)"
         if len(results.folders) > 1:
@@ -31,6 +31,7 @@ def reproduce_section(summary: Summary) -> Section:
     """Return the section with the commands that repeat the run, and where to call them."""
     folders, config = summary.results.folders, summary.results.config
     if not folders:
+        # The storage of the run already has these results.
         storage = " storage=null" if config.get("storage") else ""
         name = config.get("name", "run")
         intro = "In the folder of this report, into a new one next to it:"
@@ -59,9 +60,8 @@ def reproduce_section(summary: Summary) -> Section:
 
 def _repeat_command(folder: Folder, name: str) -> str:
     """Return the command that repeats the run of an output folder or a pack, a zip file."""
+    path, unzip = shlex.quote(folder.path), ""
     if Path(folder.path).is_file():
-        path = shlex.quote(folder.path)
-        unpacked = f"{name}_given"
-        run = f"reality-check run {unpacked}/experiment.yaml --out {name}"
-        return f"unzip {path} -d {unpacked} && {run}"
-    return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"
+        unzip = f"unzip {path} -d {name}_given && "
+        path = f"{name}_given"
+    return f"{unzip}reality-check run {path}/experiment.yaml --out {name}"

@@ -32,21 +32,21 @@ def tuning_section(analysis: Analysis) -> Section | None:
     curves = budget_curves(summary)
     if not curves:
         return None
-    category = summary.categories[0]
     caption = (
-        f"Test {summary.results.measure} ({category}) of what a search of so many trials finds, "
-        f"with 95 % intervals; the verdicts are at {summary.budget} (dashed)."
+        f"Test {summary.results.measure} ({summary.categories[0]}) of what a search of so many "
+        f"trials finds, with 95 % intervals; the verdicts are at {summary.budget} (dashed)."
     )
-    means_text = [
-        f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
+    means = {
+        method: {trials: estimate.mean for trials, estimate in estimates.items()}
         for method, estimates in curves.items()
+    }
+    texts = [
+        f"{method}: {', '.join(f'{percent(mean)} with {n}' for n, mean in by_trials.items())}."
+        for method, by_trials in means.items()
     ]
     drawn = {method: _curve(estimates) for method, estimates in curves.items()}
     draw = partial(budget_figure, drawn, f"test {summary.results.measure}", summary.budget)
-    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *means_text]), draw)
-    means = {
-        method: {n: e.mean for n, e in estimates.items()} for method, estimates in curves.items()
-    }
+    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *texts]), draw)
     blocks = (Bullets(tuple(leading_sentences(means))), figure, Footnote(_FOOTNOTE))
     return Section("tuning", "Score and tuning budget", blocks)
 
@@ -56,18 +56,17 @@ def budget_curves(summary: Summary) -> dict[str, dict[int, Estimate]]:
 
     Only results over all subsets of one random search have such curves. Controls have none.
     """
-    if summary.evidence is not Evidence.SUBSETS:
-        return {}
-    rows = {m: summary.rows.get((summary.categories[0], PRIMARY, m)) for m in summary.methods}
-    curves = {
-        method: budget_curve(*summary.subsets(its))
-        for method, its in rows.items()
-        if its and method not in summary.controls
-    }
+    curves = {}
+    if summary.evidence is Evidence.SUBSETS:
+        for method in summary.methods:
+            rows = summary.rows.get((summary.categories[0], PRIMARY, method))
+            if rows and method not in summary.controls:
+                curves[method] = budget_curve(*summary.subsets(rows))
     return {method: curve for method, curve in curves.items() if curve}
 
 
 def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
+    """Return a line of estimates by number of trials, with a band of their intervals."""
     means = np.array([estimate.mean for estimate in estimates.values()])
     halves = np.array([estimate.half_width or 0.0 for estimate in estimates.values()])
     return BudgetCurve(np.array(list(estimates), float), means, means - halves, means + halves)
@@ -79,50 +78,58 @@ def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
     Args:
         curves: the score at each number of trials, by method.
     """
+    # The numbers of trials at which all methods have a score
     common = sorted(set.intersection(*map(set, curves.values())))
     if len(curves) < 2 or not common:
         return []
-    leaders = [max(curves, key=lambda method: curves[method][n]) for n in common]
-    if len(set(leaders)) == 1:
+    leaders = {n: max(curves, key=lambda method: curves[method][n]) for n in common}
+    best = leaders[common[-1]]
+    others = [n for n in common if leaders[n] != best]  # numbers of trials with another leader
+    if not others:
         return [
-            f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "
+            f"{best} has the highest estimate with any number of trials from {common[0]} to "
             f"{common[-1]}."
         ]
-    # The largest number of trials with which another method leads than with all trials.
-    last = max(n for n, leader in zip(common, leaders, strict=True) if leader != leaders[-1])
     return [
-        f"With {last} trials or fewer, another method has the highest estimate than with "
-        f"{common[-1]} ({leaders[-1]})."
+        f"With {others[-1]} trials or fewer, another method has the highest estimate than with "
+        f"{common[-1]} ({best})."
     ]
 
 
 def luck_section(analysis: Analysis) -> Section | None:
     """Return the section on what makes scores vary, or ``None`` if that is not known."""
     summary = analysis.summary
-    keys = [(method, category) for method in summary.methods for category in summary.categories]
-    scatter = {(m, category): summary.scatter(category, m) for m, category in keys}
-    if any(shares.training for shares in scatter.values()):
-        sources = ["Searches", "Training"]
+    scatter = {
+        (method, category): summary.scatter(category, method)
+        for method in summary.methods
+        for category in summary.categories
+    }
+    trainings_known = any(shares.training for shares in scatter.values())
+    if trainings_known:
+        header = ["Method", "Category", "Searches", "Training"]
         causes = "of what searches find, of the training of one winner"
     else:
-        sources = ["Search and training"]
+        header = ["Method", "Category", "Search and training"]
         trials = f" of {summary.budget} trials" if summary.evidence is Evidence.SUBSETS else ""
         causes = f"of what one search{trials} finds and one training makes of it"
+    if analysis.uncertainties:
+        header.append("Test classes")
+        causes += ", and of the mean over other test classes"
     rows = []
     for key, shares in scatter.items():
         if shares.search is not None or shares.training is not None:
-            # Without the variance of training if it is known for no method.
-            known = [shares.search, shares.training or None][: len(sources)]
+            cells = [_deviation(shares.search)]
+            if trainings_known:
+                cells.append(_deviation(shares.training or None))  # 0: part of the search
             if analysis.uncertainties:
                 classes = analysis.uncertainties.get(key)
-                known.append(None if classes is None else classes.deviation**2)
-            rows.append((*key, *map(_deviation, known)))
-    others = ", and of the mean over other test classes" if analysis.uncertainties else ""
-    caption = f"Standard deviations of test {summary.results.measure}, in points: {causes}{others}."
-    header = ("Method", "Category", *sources, *["Test classes"] * bool(others))
-    table = PlainTable(caption, header, tuple(rows), words=("Method", "Category"))
+                cells.append(NOTHING if classes is None else points(classes.deviation))
+            rows.append((*key, *cells))
+    caption = f"Standard deviations of test {summary.results.measure}, in points: {causes}."
+    table = PlainTable(caption, tuple(header), tuple(rows), words=("Method", "Category"))
     return Section("luck", "What moves the scores", (table,)) if rows else None
 
 
 def _deviation(variance: float | None) -> str:
+    """Return the standard deviation in points, or a dash if the variance is not known."""
     return NOTHING if variance is None else points(math.sqrt(variance))

@@ -45,7 +45,7 @@ def untrained(summary: Summary) -> list[Untrained]:
 
     A method is better than a baseline if the uncorrected 95 % interval of their difference
     (Welch's, or the method's own for a baseline of one value) is above 0; without an interval, if
-    the mean of the method is higher. Methods with their own networks are left out, because
+    the mean of the method is higher. Methods with networks of their own are left out, because the
     baselines are of the experiment's network; if no methods are left, the list is empty.
     """
     estimates = {
@@ -69,12 +69,12 @@ def not_above_untrained(summary: Summary) -> tuple[str, ...]:
     return baselines.get(UNTRAINED_NETWORK, ())
 
 
-def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
-    """Whether a method is better than a baseline, as :func:`untrained` says."""
-    if len(baseline) == 1:
-        return (estimate.mean if estimate.low is None else estimate.low) > baseline[0]
+def _is_above(estimate: Estimate, values: Sequence[float]) -> bool:
+    """Whether a method is better than a baseline of these values, as :func:`untrained` says."""
+    if len(values) == 1:
+        return (estimate.mean if estimate.low is None else estimate.low) > values[0]
     # Each untrained network counts as a search of its own.
-    difference = estimate_difference(estimate, over_searches([[value] for value in baseline]))
+    difference = estimate_difference(estimate, over_searches([[value] for value in values]))
     return (difference.mean if difference.low is None else difference.low) > 0
 
 
@@ -119,7 +119,9 @@ def _score(baseline: Untrained) -> str:
 
 
 def _named(baseline: Untrained, summary: Summary) -> str:
+    """Return the names of the methods that are not better than a baseline, or their number."""
     num_methods = len(summary.methods)
+    # All methods, and too many to name them
     if _MAX_NAMED < num_methods == len(baseline.unbeaten):
         return f"all {num_methods} methods"
     return listed(baseline.unbeaten)

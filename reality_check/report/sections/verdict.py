@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from statistics import fmean
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.config.metrics import PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.comparison import differences_figure
 from reality_check.report.figures.plotting import ReportFigure
@@ -31,7 +32,7 @@ from reality_check.report.wording import (
     rounded,
     size_text,
 )
-from reality_check.statistics import CONFIDENCE, Bounds, Comparison
+from reality_check.statistics import CONFIDENCE, Bounds, Comparison, Weakness
 
 #: Number of pairs of a category that are put into sentences; the table has all pairs.
 _MAX_SENTENCES = 3
@@ -39,11 +40,12 @@ _MAX_SENTENCES = 3
 #: Keys of a pair in ``comparisons.csv`` and ``summary.json``. Differences are fractions; the ends
 #: of an interval have the suffixes ``_low`` and ``_high``.
 PAIR_KEYS = (
-    *("category", "metric", "better", "other", "verdict", "n_better", "n_other"),
-    *("difference", "low", "high", "any_classes_low", "any_classes_high"),
-    *("p", "holm_p", "pairs_tested"),
-    *(f"probability_of_improvement{ending}" for ending in ("", "_low", "_high")),
-)
+    "category", "metric", "better", "other", "verdict", "n_better", "n_other",
+    "difference", "low", "high", "any_classes_low", "any_classes_high",
+    "p", "holm_p", "pairs_tested",
+    "probability_of_improvement", "probability_of_improvement_low",
+    "probability_of_improvement_high",
+)  # fmt: skip
 _FOOTNOTE = (
     "95 %: interval of the difference, as in the sentences.{} P(A > B): the probability that a run "
     "of the better method, or the winner of a search, is above one of the other."
@@ -76,8 +78,8 @@ NOISE_TEXTS = {
     ),
 }
 
-#: Name of the units that n counts in sentences.
-_REPEATS = {
+#: Name of the units that n counts in sentences; empty where a number alone is clear.
+_UNITS = {
     Evidence.SEARCHES: "searches",
     Evidence.SUBSETS: "effective trials",
     Evidence.SETTINGS: "retrainings",
@@ -96,18 +98,6 @@ _REASONS = {
     "apart": "{number} of the {of} retrainings that decide far from the others",
 }
 
-#: How sentences on intervals begin: on weak ones, and on missing ones.
-_LEADS = (
-    "The interval rests on little and may not hold",
-    "There is no interval and no test",
-)
-
-#: Caution about verdicts from one search of each method.
-SINGLE_SEARCH = "One search of each method cannot distinguish losses."
-
-#: The verdict before anything has been measured.
-NO_RESULTS = "No results yet: no reproduction has been scored."
-
 
 def verdict_section(analysis: Analysis) -> Section:
     """Return the section: sentences on the best pairs of each category, and tables of all pairs."""
@@ -117,20 +107,16 @@ def verdict_section(analysis: Analysis) -> Section:
         blocks.append(figure)
     for category in summary.categories:
         pairs = summary.comparisons(category)
-        sentences = [
-            pair_sentence(pair, summary.evidence, summary.results.measure)
-            for pair in pairs[:_MAX_SENTENCES]
-        ]
+        sentences = [pair_sentence(pair, summary) for pair in pairs[:_MAX_SENTENCES]]
         blocks += [Heading(category), Bullets((*sentences, *_remarks(summary, category)))]
         if pairs:
             title = counted(len(pairs), "pair")
             blocks.append(Folded(title, (_table(analysis, category),), headed=False))
         if sentence := correction_sentence(summary, category):
             blocks.append(Footnote(sentence))
-    if any(summary.comparisons(category) for category in summary.categories):
-        blocks.append(
-            Footnote(_FOOTNOTE.format(_FOOTNOTE_ON_CLASSES if analysis.differences else ""))
-        )
+    if any(map(summary.comparisons, summary.categories)):
+        on_classes = _FOOTNOTE_ON_CLASSES if analysis.differences else ""
+        blocks.append(Footnote(_FOOTNOTE.format(on_classes)))
     return Section("verdict", "Verdict", tuple(blocks))
 
 
@@ -139,29 +125,35 @@ def comparison_records(analysis: Analysis) -> list[dict[str, Any]]:
     records = []
     for category in analysis.summary.categories:
         for pair in analysis.summary.comparisons(category):
-            difference, classes = pair.difference, _any_classes(analysis, category, pair)
+            difference = pair.difference
             values = (
-                *(category, PRIMARY, pair.better, pair.other),
-                "above" if pair.distinct else "not distinguishable",
-                *difference.n,
-                *(difference.mean, difference.low, difference.high),
-                *((classes.low, classes.high) if classes else (None, None)),
-                *(difference.p_value, pair.adjusted_p, pair.pairs),
-                *_value_and_ends(pair.improvement),
-            )
+                category, PRIMARY, pair.better, pair.other, _verdict_word(pair), *difference.n,
+                difference.mean, difference.low, difference.high,
+                *_ends_over_classes(analysis, category, pair),
+                difference.p_value, pair.adjusted_p, pair.pairs, *_value_and_ends(pair.improvement),
+            )  # fmt: skip
             records.append(dict(zip(PAIR_KEYS, values, strict=True)))
     return records
 
 
-def _any_classes(analysis: Analysis, category: str, pair: Comparison) -> Bounds | None:
-    return analysis.differences.get((category, pair.better, pair.other))
+def _verdict_word(pair: Comparison) -> str:
+    return "above" if pair.distinct else "not distinguishable"
 
 
-def _value_and_ends(bounds: Bounds | None) -> tuple[float | None, float | None, float | None]:
-    return (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
+def _ends_over_classes(
+    analysis: Analysis, category: str, pair: Comparison
+) -> tuple[float | None, ...]:
+    """Return the ends of the interval for other test classes, or ``(None, None)``."""
+    return _value_and_ends(analysis.differences.get((category, pair.better, pair.other)))[1:]
+
+
+def _value_and_ends(bounds: Bounds | None) -> tuple[float | None, ...]:
+    """Return an estimate and the ends of its interval, or three times ``None``."""
+    return dataclasses.astuple(bounds) if bounds else (None, None, None)
 
 
 def _table(analysis: Analysis, category: str) -> PlainTable:
+    """Return the table of all pairs of a category."""
     classes = ("Any classes",) if analysis.differences else ()
     intervals = (f"Δ {analysis.summary.results.measure}", "95 %", *classes)
     header = ("Better", "Other", *intervals, "Holm p", "P(A > B)", "Verdict")
@@ -171,13 +163,12 @@ def _table(analysis: Analysis, category: str) -> PlainTable:
             pair.other,
             points(pair.difference.mean),
             range_text(pair.difference.low, pair.difference.high),
-            *(
-                range_text(*_value_and_ends(_any_classes(analysis, category, pair))[1:])
-                for _ in classes
-            ),
+            # No cell without such a column
+            *(range_text(*_ends_over_classes(analysis, category, pair)) for _ in classes),
+            # "0.012" or "< 0.001"
             NOTHING if pair.adjusted_p is None else p_text(pair.adjusted_p).lstrip("p= "),
             probability_text(pair.improvement),
-            "above" if pair.distinct else "not distinguishable",
+            _verdict_word(pair),
         )
         for pair in analysis.summary.comparisons(category)
     )
@@ -194,7 +185,7 @@ def probability_text(improvement: Bounds | None) -> str:
     """Return ``"0.90 (0.61 to 0.98)"``."""
     if improvement is None:
         return NOTHING
-    value, low, high = (rounded(number or 0.0, 2) for number in _value_and_ends(improvement))
+    value, low, high = (rounded(number, 2) for number in dataclasses.astuple(improvement))
     return f"{value} ({low} to {high})"
 
 
@@ -205,13 +196,13 @@ def of_leader(summary: Summary, category: str) -> list[Comparison]:
 
 
 def _figure(analysis: Analysis) -> ReportFigure | None:
+    """Return the figure of the leaders' differences, or ``None`` if there are no intervals."""
     summary = analysis.summary
-    leading = {category: of_leader(summary, category) for category in summary.categories}
-    shown = {
-        category: pairs
-        for category, pairs in leading.items()
-        if any(pair.difference.half_width for pair in pairs)
-    }
+    shown = {}
+    for category in summary.categories:
+        pairs = of_leader(summary, category)
+        if any(pair.difference.half_width for pair in pairs):
+            shown[category] = pairs
     if not shown:
         return None
     caption = (
@@ -220,48 +211,38 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         + (" (thick), and those for other test classes (thin)." if analysis.differences else ".")
     )
     sentences = [
-        f"{c}: {pair_sentence(p, summary.evidence, summary.results.measure)}"
-        for c, pairs in shown.items()
-        for p in pairs
+        f"{category}: {pair_sentence(pair, summary)}"
+        for category, pairs in shown.items()
+        for pair in pairs
     ]
     draw = partial(differences_figure, shown, analysis.differences, summary.results.measure)
     return ReportFigure("differences", caption, " ".join([caption, *sentences]), draw)
 
 
-def pair_sentence(
-    comparison: Comparison,
-    evidence: Evidence = Evidence.VALUES,
-    measure: str = METRICS[PRIMARY],
-) -> str:
-    """Return a sentence on a pair of methods, with differences in percentage points.
-
-    Args:
-        comparison: comparison of the pair.
-        evidence: the values over which intervals are computed.
-        measure: title of the metric.
-    """
+def pair_sentence(comparison: Comparison, summary: Summary) -> str:
+    """Return a sentence on a pair of methods, with differences in percentage points."""
     a, b = comparison.better, comparison.other
     relation = f"{a} is above {b}"
-    if evidence is Evidence.SETTINGS:
+    if summary.evidence is Evidence.SETTINGS:
         relation = f"{a} retrains above {b}"
         a, b = f"what was found for {a}", f"what was found for {b}"
     tie = f"{a} is not distinguishable from {b}"
-    difference, repeats = comparison.difference, _REPEATS[evidence]
-    gap = f"{points(difference.mean)} points {measure}"
+    difference, units = comparison.difference, _UNITS[summary.evidence]
+    gap = f"{points(difference.mean)} points {summary.results.measure}"
     sizes = " and ".join(map(size_text, difference.effective_n or difference.n))
-    sizes = f"n = {sizes}{repeats and ' '}{repeats}"
+    sizes = f"n = {sizes} {units}".rstrip()
     low, high = difference.low, difference.high
     if low is None or high is None or comparison.adjusted_p is None:
         return (
             f"{tie}: a difference of {gap}, but no test with fewer than three "
-            f"{repeats or 'runs'} ({sizes})."
+            f"{units or 'runs'} ({sizes})."
         )
-    numbers = f"{100 * CONFIDENCE:.0f} % interval {points(low)} to {points(high)}, {sizes}"
+    numbers = f"{100 * CONFIDENCE:.0f} % interval {range_text(low, high)}, {sizes}"
     if comparison.pairs > 1:
         numbers += f", Holm {p_text(comparison.adjusted_p)}"
     if comparison.distinct:
         return f"{relation} by {gap} ({numbers})."
-    if low > 0:
+    if low > 0:  # The correction alone makes the pair a tie.
         numbers += f"; alone {p_text(difference.p_value or 0.0)}"
         tie += f" after correction for {comparison.pairs} pairs"
     return f"{tie}: a difference of {gap} ({numbers})."
@@ -273,7 +254,13 @@ def _remarks(summary: Summary, category: str) -> list[str]:
     sentences = []
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
-    sentences += _divergence(summary, category)
+    for method, weakness in summary.weaknesses(category).items():
+        if weakness.reason == "diverged":
+            # Retrainings that diverged have the value 0.
+            sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
+            others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
+            reason = _reason(weakness)
+            sentences.append(f"{method}: {reason}, which intervals are not made for{others}.")
     missing = [method for method in summary.methods if method not in samples]
     if missing:
         verb = "has" if len(missing) == 1 else "have"
@@ -286,34 +273,23 @@ def control_sentences(summary: Summary) -> list[str]:
     sentences = []
     for category in summary.categories:
         for control, difference in summary.control_differences(category).items():
-            text = (
-                f"{category}: the same loss against itself ({control} minus "
-                f"{summary.controls[control]}) differs by {points(difference.mean)} points here"
-            )
+            method, within = summary.controls[control], ""
             if difference.half_width is not None:
-                draws = (
-                    "other draws" if summary.records[control].has_own_draws else "the same draws"
+                draws = "other" if summary.records[control].has_own_draws else "the same"
+                within = (
+                    f"; a copy with {draws} draws stays within {points(difference.half_width)} "
+                    "points in 95 % of such experiments"
                 )
-                text += (
-                    f"; a copy with {draws} stays within {points(difference.half_width)} points in "
-                    "95 % of such experiments"
-                )
-            sentences.append(f"{text}.")
-    return sentences
-
-
-def _divergence(summary: Summary, category: str) -> list[str]:
-    """Return sentences on retrainings that diverged, with the mean of the others."""
-    sentences = []
-    for method, weakness in summary.weaknesses(category).items():
-        sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
-        if weakness.reason == "diverged":
-            others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            text = (
-                f"{method}: {weakness.number} of {weakness.of} retrainings diverged, counted as 0"
+            sentences.append(
+                f"{category}: the same loss against itself ({control} minus {method}) differs by "
+                f"{points(difference.mean)} points here{within}."
             )
-            sentences.append(f"{text}, which intervals are not made for{others}.")
     return sentences
+
+
+def _reason(weakness: Weakness) -> str:
+    """Return why an interval may not hold or is missing, in words."""
+    return _REASONS[weakness.reason].format_map(weakness._asdict())
 
 
 def correction_sentence(summary: Summary, category: str) -> str:
@@ -331,7 +307,7 @@ def headline(summary: Summary) -> str:
     """Return the verdict of the experiment on MAP@R in one or two sentences."""
     categories_of = leaders(summary)
     if not categories_of:
-        return NO_RESULTS
+        return "No results yet: no reproduction has been scored."
     text = "; ".join(
         f"{leader} ({listed(categories)})" for leader, categories in categories_of.items()
     )
@@ -351,34 +327,31 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 def cautions(summary: Summary) -> list[str]:
     """Return cautions about the verdict: its limits, and serious deviations."""
     serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
-    deviations = (
-        "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
-    )
-    note = f"Read it with {deviations} below: {listed(serious)}."
-    return [*limits(summary), *[note] * bool(serious)]
+    if not serious:
+        return limits(summary)
+    them = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
+    return [*limits(summary), f"Read it with {them} below: {listed(serious)}."]
 
 
 def limits(summary: Summary) -> list[str]:
     """Return what limits the verdict: one search, weak intervals, methods that hardly learned."""
-    single = [SINGLE_SEARCH] * (summary.evidence is Evidence.SETTINGS)
-    return [*filter(None, (*single, *weakness_sentences(summary), untrained_sentence(summary)))]
-
-
-def weakness_sentences(summary: Summary) -> list[str]:
-    """Return a sentence on all intervals of MAP@R that may not hold, and one on missing ones."""
-    found = dict.fromkeys(
-        (
-            weakness.reason == "untested",
-            f"{method} ({_REASONS[weakness.reason].format_map(weakness._asdict())})",
-        )
+    sentences = []
+    if summary.evidence is Evidence.SETTINGS:
+        sentences.append("One search of each method cannot distinguish losses.")
+    # From each reason to whether it leaves no interval; a reason of two categories is there once.
+    is_missing = {
+        f"{method} ({_reason(weakness)})": weakness.reason == "untested"
         for category in summary.categories
         for method, weakness in summary.weaknesses(category).items()
-    )
-    sentences = []
-    for missing, lead in enumerate(_LEADS):
-        if texts := [text for kind, text in found if kind == missing]:
+    }
+    for missing, lead in (
+        (False, "The interval rests on little and may not hold"),
+        (True, "There is no interval and no test"),
+    ):
+        if texts := [text for text in is_missing if is_missing[text] == missing]:
             sentences.append(f"{lead} for {listed(texts)}.")
-    return sentences
+    not_better = untrained_sentence(summary)
+    return [*sentences, not_better] if not_better else sentences
 
 
 def _leader(summary: Summary, category: str) -> str:
@@ -387,19 +360,21 @@ def _leader(summary: Summary, category: str) -> str:
     if not comparisons:
         return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
     best, rivals = comparisons[0].better, of_leader(summary, category)
-    measure = summary.results.measure
-    close = [c.other for c in rivals if not c.distinct]
+    close = [pair.other for pair in rivals if not pair.distinct]
+    others = f"{len(close)} others" if len(close) > 3 else listed(close)
     if not close:
         how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
         others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
-        if summary.evidence is Evidence.SETTINGS:
-            others = f"those of {others}" if len(rivals) > 1 else f"those found for {others}"
-            return f"the settings found for {best} retrain above {others} on {measure}"
+    measure = summary.results.measure
+    if summary.evidence is not Evidence.SETTINGS:
+        if close:
+            return f"{best} leads on {measure}, but is not distinguishable from {others}"
         return f"{best} is above {others} on {measure}"
-    others = f"{len(close)} others" if len(close) > 3 else listed(close)
-    if summary.evidence is Evidence.SETTINGS:
+    if close:
         return (
             f"the settings found for {best} lead on {measure}, but are not "
             f"distinguishable from those of {others}"
         )
-    return f"{best} leads on {measure}, but is not distinguishable from {others}"
+    # "those of both other methods", "those found for b"
+    those = "those of" if len(rivals) > 1 else "those found for"
+    return f"the settings found for {best} retrain above {those} {others} on {measure}"

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
-from reality_check.config.metrics import METRICS
+from reality_check.config.metrics import METRICS, PRIMARY, metric_of
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import COLOURS, ReportFigure, inline_svg, shorten
 from reality_check.report.figures.search import method_figure
@@ -78,7 +78,7 @@ def test_the_interval_lines_are_the_intervals(results: ExperimentResults) -> Non
 def test_validation_curves_are_those_of_the_winner(results: ExperimentResults) -> None:
     method = results.methods[0]
     best = max(method.search, key=lambda t: t.value or 0)
-    panels = method_figure(method, ()).axes[len(method.searched) :]
+    panels = method_figure(method, (), metric_of(PRIMARY)).axes[len(method.searched) :]
     assert len(panels) == 4, "one a fold"
     for axes, curve in zip(panels, best.curves, strict=True):
         (line,) = [line for line in axes.lines if len(xs(line)) > 1]
@@ -92,7 +92,7 @@ def test_the_dot_is_on_an_epoch_that_training_may_choose(results: ExperimentResu
     untrained = curve[:2]
     best = dataclasses.replace(method.search[0], value=0.9, curves=(curve, untrained))
     method = dataclasses.replace(method, search=(best,), retrained=((0, best.trial_index),))
-    axes = method_figure(method, ()).axes[len(method.searched)]
+    axes = method_figure(method, (), metric_of(PRIMARY)).axes[len(method.searched)]
     dots = [(xs(line), ys(line)) for line in axes.lines if line.get_marker() == "o"]
     assert dots == [([4.0], [40.0])], "the earlier of two equal ones, and none without training"
     section = methods_section(Summary(dataclasses.replace(results, methods=(method,))))
@@ -258,7 +258,9 @@ def test_parameters_that_are_no_numbers_are_drawn_by_name(
         for i, value in enumerate(values)
     )
     lost = TrialRecord(3, "complete", value=0.0, params={"x": values[1]}, diverged="NaN")
-    figure = method_figure(MethodResults("m", "L", (*trials, lost), searched=("x",)), ())
+    figure = method_figure(
+        MethodResults("m", "L", (*trials, lost), searched=("x",)), (), metric_of(PRIMARY)
+    )
     figure.draw_without_rendering()
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_xticklabels()] == labels

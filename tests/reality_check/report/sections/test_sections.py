@@ -13,6 +13,7 @@ import pytest
 from support.made_up_results import with_queries
 
 from reality_check.config.described import Description
+from reality_check.config.metrics import PRIMARY, metric_of
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import method_figure
@@ -196,7 +197,7 @@ def test_a_narrow_logarithmic_axis_has_ticks_to_read(low: float) -> None:
         TrialRecord(i, "complete", value=0.3, params={"rate": rate}) for i, rate in enumerate(rates)
     )
     method = MethodResults("m", "L", search=trials, searched=("rate",), logarithmic=("rate",))
-    figure = method_figure(method, ())
+    figure = method_figure(method, (), metric_of(PRIMARY))
     figure.draw_without_rendering()
     axes = figure.axes[0]
     low, high = axes.get_xlim()
@@ -239,7 +240,7 @@ def test_learning_curves_are_of_every_fold_and_reproduction() -> None:
     assert [figure.stem for figure in section.figures] == ["method_a_b"]
     # Means of 0.20, 0.21, 0.22, and a tenth more in the second fold.
     assert section.figures[0].alt.endswith("fold 0 21.00 and fold 1 31.00.")
-    panels = method_figure(method, method.reproductions).axes
+    panels = method_figure(method, method.reproductions, metric_of(PRIMARY)).axes
     assert [axes.get_title(loc="left") for axes in panels] == ["", "fold 0", "fold 1"]
     lines = [line for line in panels[2].lines if len(line.get_xdata()) > 1]  # type: ignore[arg-type]
     assert [list(map(float, line.get_ydata())) for line in lines[:3]] == [  # type: ignore[arg-type]

@@ -35,14 +35,14 @@ def experiment(values: dict[str, list[float]], **changes: Any) -> Summary:
 
 def test_a_clear_pair() -> None:
     difference = Difference(0.012, 0.008, 0.004, (10, 10))
-    assert pair_sentence(Comparison("A", "B", difference, 0.004, 1)) == (
+    assert pair_sentence(Comparison("A", "B", difference, 0.004, 1), experiment({})) == (
         "A is above B by 1.20 points MAP@R (95 % interval 0.40 to 2.00, n = 10 and 10)."
     )
 
 
 def test_a_pair_that_is_not_distinguishable() -> None:
     difference = Difference(0.001, 0.008, 0.8, (10, 9))
-    assert pair_sentence(Comparison("A", "B", difference, 0.8, 1)) == (
+    assert pair_sentence(Comparison("A", "B", difference, 0.8, 1), experiment({})) == (
         "A is not distinguishable from B: a difference of "
         "0.10 points MAP@R (95 % interval −0.70 to 0.90, "
         "n = 10 and 9)."
@@ -51,7 +51,7 @@ def test_a_pair_that_is_not_distinguishable() -> None:
 
 def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
     difference = Difference(0.005, 0.004, 0.02, (10, 10))
-    assert pair_sentence(Comparison("A", "B", difference, 0.12, 6)) == (
+    assert pair_sentence(Comparison("A", "B", difference, 0.12, 6), experiment({})) == (
         "A is not distinguishable from B after correction for 6 pairs: a difference of "
         "0.50 points MAP@R "
         "(95 % interval 0.10 to 0.90, n = 10 and 10, Holm p = 0.12; alone p = 0.02)."
@@ -59,7 +59,8 @@ def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
 
 
 def test_a_pair_with_a_single_run() -> None:
-    sentence = pair_sentence(Comparison("A", "B", Difference(0.1, None, None, (1, 5)), None, 0))
+    pair = Comparison("A", "B", Difference(0.1, None, None, (1, 5)), None, 0)
+    sentence = pair_sentence(pair, experiment({}))
     assert sentence == (
         "A is not distinguishable from B: a difference of 10.00 points MAP@R, "
         "but no test with fewer than three runs (n = 1 and 5)."
