@@ -105,7 +105,8 @@ def tally(rows: Sequence[ClaimRow]) -> list[str]:
     for row in rows:
         papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
     lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
-    lines += [f"in all: {_counts(rows)}"] if len(lines) > 1 else []
+    if len(lines) > 1:
+        lines.append(f"in all: {_counts(rows)}")
     decided = {row.experiment for row in rows if row.outcome in get_args(Verdict)}
     if decided:
         lines.append(
@@ -162,7 +163,7 @@ def _verdicts(recorded: RecordedExperiment) -> list[tuple[str, str]]:
             + _remarks(verdict.claim, remarks)
             + _needed_searches(verdict, summary),
         )
-        for verdict in judge(locked, results)
+        for verdict in judge(locked, summary)
     ]
 
 
@@ -222,10 +223,9 @@ def _margin(claim: Claim) -> str:
 
 
 def _verdict_text(verdict: ClaimVerdict, experiment: Experiment) -> str:
-    many = len(verdict.findings) > 1
     texts = []
     for finding in verdict.findings:
-        name = f"{_distinguished(verdict, finding)}: " if many else ""
+        name = f"{_distinguished(verdict, finding)}: " if len(verdict.findings) > 1 else ""
         result = f"{finding.verdict}, " if finding.verdict != verdict.verdict else ""
         texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
     word = f"**{verdict.verdict}**"
@@ -269,9 +269,8 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     text = f"{numbers[0]}{suffix} ({numbers[1]} to {numbers[2]}), {decided}"
     if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
         text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
-    n = difference.n
-    text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
-    return text + _diverged(finding)
+    sizes = " and ".join(map(str, dict.fromkeys(difference.n)))  # equal sizes are named once
+    return f"{text}, n = {sizes}{_diverged(finding)}"
 
 
 def _diverged(finding: Finding) -> str:
@@ -286,14 +285,14 @@ def _diverged(finding: Finding) -> str:
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
     """Return Markdown: the counts as a list, and the rows as a table (docs/replications.md)."""
-    claims = []
+    lines = [
+        *(f"- {line}" for line in tally(rows)),
+        "",
+        "| claim | paper | supported if | experiment | found before | verdict |",
+        "|" + "---|" * 6,
+    ]
     for row in rows:
-        claim, earlier = row.claim, row.claim.earlier or ""
-        claims.append(
-            (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
-        )
-    header = ("claim", "paper", "supported if", "experiment", "found before", "verdict")
-    lines = [*(f"- {line}" for line in tally(rows)), "", f"| {' | '.join(header)} |"]
-    lines.append("|" + "---|" * len(header))
-    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in claims]
+        text, source, earlier = row.claim.text, row.claim.source, row.claim.earlier or ""
+        cells = (text, source, row.criterion, row.experiment, earlier, row.verdict)
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines) + "\n"

@@ -36,7 +36,6 @@ from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
 from reality_check.report.summary import Evidence, Summary
-from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,
     Difference,
@@ -101,24 +100,23 @@ class ClaimVerdict:
     findings: tuple[Finding, ...]
 
 
-def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerdict, ...]:
+def judge(experiment: Experiment, summary: Summary) -> tuple[ClaimVerdict, ...]:
     """Decide all claims of an experiment.
 
     Args:
         experiment: the experiment as it was run, with its claims.
-        results: the results, whose records say which runs diverged.
+        summary: its results, whose records say which runs diverged.
 
     Returns:
         The verdicts in the order of the claims.
     """
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
-    summary = Summary(results)
     not_better = not_above_untrained(summary)
     comparisons = [
         [
-            _Comparison(claim, summary, not_better, *(_Side(side, summary) for side in sides))
-            for sides in claim.comparisons()
+            _Comparison(claim, summary, not_better, _Side(first, summary), _Side(second, summary))
+            for first, second in claim.comparisons()
         ]
         for claim in experiment.claims
     ]
@@ -157,13 +155,18 @@ class _Comparison:
     """A comparison with its p-values before Holm's correction."""
 
     def __init__(
-        self, claim: Claim, summary: Summary, not_better: Collection[str], *sides: _Side
+        self,
+        claim: Claim,
+        summary: Summary,
+        not_better: Collection[str],
+        first: _Side,
+        second: _Side,
     ) -> None:
         self.claim, self._summary = claim, summary
         #: Methods that are not better than the untrained network.
         self._not_better = not_better
-        self._sides = sides
-        self.first, self.second = first, second = sides
+        self._sides = self.first, self.second = first, second
+        # Both are values of the same networks.
         self._paired = first.networks == second.networks
         if self._paired:
             common = sorted(first.rows.keys() & second.rows.keys())

@@ -64,16 +64,14 @@ def sentences(
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."
     )
-    explained = {*counts, any(gain.searches_needed for gain in gains) and "searches"}
-    yield from (text for outcome, text in _LEGEND.items() if outcome in explained)
+    counts["searches"] = sum(gain.searches_needed is not None for gain in gains)
+    yield from (text for key, text in _LEGEND.items() if counts[key])
 
 
 def _sentence(gain: Gain) -> str:
-    needed = (
-        ""
-        if gain.outcome == "distinguishable"
-        else f"; {gain.searches_needed or 'over 1,000'} searches"
-    )
+    needed = f"; {gain.searches_needed or 'over 1,000'} searches"
+    if gain.outcome == "distinguishable":
+        needed = ""
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
         f"(± {gain.half_width_seeds:.2f} by seeds, ± {gain.half_width:.2f} in all), "

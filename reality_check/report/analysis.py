@@ -92,15 +92,12 @@ class Analysis:
             return {}
         metric_row = list(METRICS).index(PRIMARY)
         for method, category in self._finite_results():
-            rows = self.summary.rows[category, PRIMARY, method]
-            runs = [row.reproduction for row in rows]
-            loaded = {run: queries.load(method, category, run) for run in runs}
-            scores_by_run = {
-                run: scores[metric_row] for run, scores in loaded.items() if scores is not None
-            }
-            if len(scores_by_run) == len(runs):
+            runs = [row.reproduction for row in self.summary.rows[category, PRIMARY, method]]
+            loaded = ((run, queries.load(method, category, run)) for run in runs)
+            known = {run: scores[metric_row] for run, scores in loaded if scores is not None}
+            if len(known) == len(runs):
                 weights = self.summary.shares(category, method)
-                means[method, category] = sum(weights[run] * scores_by_run[run] for run in runs)
+                means[method, category] = sum(weights[run] * known[run] for run in runs)
         return means
 
     @cached_property

@@ -33,9 +33,6 @@ from reality_check.studies.plan import Retrained, States, Studies, StudyKey, Stu
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.environment import split_versions
 
-#: Suffix of a report's title by the classes that epochs are selected on.
-_TITLE_SUFFIX = {"test": " (epochs selected on the test classes)"}
-
 
 def collect(recorded: RecordedExperiment, importance: bool = True) -> ExperimentResults:
     """Return everything recorded so far; the experiment need not be finished.
@@ -49,10 +46,7 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
     stages = states.begun()
     parameters = recorded.attribute("parameters") or {}
     methods = tuple(
-        dataclasses.replace(
-            _method(recorded, method, states, importance),
-            trained_parameters=parameters.get(method.name),
-        )
+        _method(recorded, method, states, importance, parameters.get(method.name))
         for method in experiment.methods
     )
     rows = tuple(
@@ -62,12 +56,13 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
         for row in _rows(experiment, method, stage, stages.get(StudyKey(method.name, stage, 0)))
     )
     protocol = experiment.protocol
+    on_test = " (epochs selected on the test classes)" if protocol.selects_on == "test" else ""
     finished = states.is_complete()
     environment, data = _environment(recorded, stages), recorded.attribute("data") or {}
     gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
     parallel, steps = _parallel_methods(stages), read_steps(recorded.out_dir)
     return ExperimentResults(
-        name=experiment.name + _TITLE_SUFFIX.get(protocol.selects_on, ""),
+        name=experiment.name + on_test,
         protocol=protocol.name,
         reference=protocol.reference,
         finished=finished,
@@ -134,10 +129,14 @@ def _parallel_methods(stages: Studies) -> list[str]:
 
 
 def _method(
-    recorded: RecordedExperiment, method: Method, states: States, importance: bool
+    recorded: RecordedExperiment,
+    method: Method,
+    states: States,
+    importance: bool,
+    trained_parameters: int | None,
 ) -> MethodResults:
     protocol, stages = recorded.experiment.protocol, states.begun()
-    gallery = gallery_path(recorded.out_dir, method.name) if protocol.gallery else None
+    gallery = gallery_path(recorded.out_dir, method.name)
     searches = [
         stages.get(StudyKey(method.name, Stage.SEARCH, number))
         for number in range(protocol.search.repeats)
@@ -165,7 +164,8 @@ def _method(
         control_of=method.control_of,
         has_own_draws=recorded.experiment.draw_seed_of(method) != recorded.experiment.seed,
         normalize_embeddings=method.normalize_embeddings,
-        gallery=gallery if gallery is not None and gallery.exists() else None,
+        trained_parameters=trained_parameters,
+        gallery=gallery if protocol.gallery and gallery.exists() else None,
         columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),
     )
 

@@ -68,17 +68,18 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
 
 def differences(first: ExperimentResults, second: ExperimentResults) -> list[str]:
     """Return the dotted keys of settings whose values make two experiments incomparable."""
-    classes = {*_texts(first.config.get("methods")), *_texts(second.config.get("methods"))}
+    # Any text in the settings of a method may be the name of a class.
+    classes = {*_texts_in([results.config.get("methods") for results in (first, second)])}
     return conflicting_keys(first.config, second.config, is_table_neutral, classes)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts_in(value: Any) -> Iterator[str]:
     """Yield every text in nested data."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from _texts_in(item)
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
@@ -147,6 +148,7 @@ def _differs_in_seed(name: str, results: Sequence[ExperimentResults]) -> bool:
     protocol = results[0].config.get("protocol") or {}
     if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
         return False
+    # Subsets are taken of one search, and scores on the test classes are not pooled.
     if protocol["search"].get("retrain_best") or protocol.get("selects_on") != "validation":
         return False
     return not any(_differing_settings(results[0], other, name) for other in results[1:])
@@ -159,9 +161,9 @@ def _differing_settings(
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
     # Any text in the settings may be the name of code, which has a fingerprint in ``codes``.
-    names = {*_texts(settings[0]), *_texts(settings[1])}
-    changed = [f"code.{name}" for name in sorted(names) if codes[0].get(name) != codes[1].get(name)]
-    return [*differing_keys(settings[0], settings[1]), *changed]
+    names = sorted({*_texts_in(settings)})
+    changed = [f"code.{name}" for name in names if codes[0].get(name) != codes[1].get(name)]
+    return [*differing_keys(*settings), *changed]
 
 
 # -- one folder's results under their names and numbers in the combined results -------------------
@@ -217,19 +219,18 @@ def _renamed(member: _Member) -> ExperimentResults:
         entry | {"name": names.get(entry["name"], entry["name"])}
         for entry in results.config.get("methods") or []
     ]
-    rows = [
-        dataclasses.replace(
-            row,
-            method=names.get(row.method, row.method),
-            reproduction=row.reproduction + member.first_run,
-            search=None if row.search is None else row.search + member.first_search[row.method],
-        )
-        for row in results.rows
-    ]
     return dataclasses.replace(
         results,
         methods=tuple(_renamed_method(member, method) for method in results.methods),
-        rows=tuple(rows),
+        rows=tuple(
+            dataclasses.replace(
+                row,
+                method=names.get(row.method, row.method),
+                reproduction=row.reproduction + member.first_run,
+                search=None if row.search is None else row.search + member.first_search[row.method],
+            )
+            for row in results.rows
+        ),
         costs=tuple(
             dataclasses.replace(cost, method=names.get(cost.method, cost.method))
             for cost in results.costs
@@ -270,7 +271,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
 def _methods(all_results: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
     """Return the methods of all folders; searches of pooled methods follow one another."""
     methods: dict[str, MethodResults] = {}
-    for method in (method for results in all_results for method in results.methods):
+    for method in itertools.chain(*(results.methods for results in all_results)):
         if (first := methods.get(method.name)) is not None:
             method = dataclasses.replace(
                 first,
@@ -309,19 +310,21 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     """Return the deviations of all folders, labelled with their folders if not all have them."""
-    separate = Deviation(
+    several = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
         "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
-    deviations = [separate, *_not_pooled(sources)]
+    deviations = [several, *_not_pooled(sources)]
     if len({source.seed for source in sources}) > 1:
-        text = (
-            "The folders have different seeds; methods that are otherwise the same are further "
-            "searches of one method."
+        deviations.append(
+            Deviation(
+                "seeds",
+                "The folders have different seeds; methods that are otherwise the same are further "
+                "searches of one method.",
+            )
         )
-        deviations.append(Deviation("seeds", text))
     for fact in ("Versions", "Device", "GPU", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = "Not the same in all folders (see “How it was run”)."
@@ -329,7 +332,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     for deviation in merge_methods(d for source in sources for d in source.results.deviations):
         template = deviation.template
         labels = [
-            s.label for s in sources if template in {d.template for d in s.results.deviations}
+            s.label for s in sources if any(d.template == template for d in s.results.deviations)
         ]
         suffix = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
         deviations.append(dataclasses.replace(deviation, template=template + suffix))
@@ -379,8 +382,8 @@ def _config(all_results: Sequence[ExperimentResults], name: str) -> dict[str, An
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
     descriptions: dict[str, Any] = {}
-    for config in configs:
-        descriptions = (value_at(config, "protocol.described") or {}) | descriptions
+    for config in reversed(configs):
+        descriptions |= value_at(config, "protocol.described") or {}
     protocol["described"] = descriptions
     methods = {method["name"]: method for config in configs for method in config["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
@@ -391,16 +394,14 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
 
     The result is ``None`` if no folder has such scores.
     """
-    scores = [(m, m.source.results.queries) for m in members]
-    first = next((queries for _, queries in scores if queries is not None), None)
-    if first is None:
+    scores = [(m, queries) for m in members if (queries := m.source.results.queries) is not None]
+    if not scores:
         return None
+    first = scores[0][1]
     loaders: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
     for member, queries in scores:
-        if (
-            queries is not None
-            and queries.class_names == first.class_names
-            and np.array_equal(queries.labels, first.labels)
+        if queries.class_names == first.class_names and np.array_equal(
+            queries.labels, first.labels
         ):
             for row in member.source.results.rows:
                 key = member.names[row.method], row.category, row.reproduction + member.first_run

@@ -63,7 +63,7 @@ def find_deviations(
     deviations = [
         *unequal_treatment(experiment, methods),
         *grown(steps),
-        *[Deviation("copies", copies, True)] * bool(copies),  # none if ``copies`` is empty
+        *([Deviation("copies", copies, True)] if copies else ()),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods, finished),
         *_cut_short(methods),
@@ -93,10 +93,12 @@ def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
     """Yield a deviation for each method of which trials or runs are missing."""
+    if finished:
+        return
     planned: dict[str, Counter[Stage]] = defaultdict(Counter)
     for study in make_plan(experiment):
         planned[study.key.method][study.key.stage] += study.num_trials
-    for method in methods if not finished else ():
+    for method in methods:
         missing = []
         for stage, count in planned[method.name].items():
             # The attributes with the trials are named like the stages.
@@ -158,9 +160,10 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
             if value.problem:
                 text = f"The column {value.name} of {{methods}} is empty: {value.problem}."
                 yield Deviation(f"The column {value.name}", text, methods=(method.name,))
-    for name in (name for name, different in codes.items() if len(different) > 1):
-        text = f"The column {name} was computed by different code for some methods."
-        yield Deviation(f"The column {name}", text)
+    for name, fingerprints in codes.items():
+        if len(fingerprints) > 1:
+            text = f"The column {name} was computed by different code for some methods."
+            yield Deviation(f"The column {name}", text)
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
@@ -188,7 +191,8 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
         serious |= is_serious(count, trainings)
         phases = Counter(p for t in method.reproductions for fold in t.cut_short for p in fold)
         by_phase = ", ".join(f"phase {phase}: {phases[phase]}" for phase in sorted(phases))
-        texts.append(f"{method.name} {count} of {trainings}{f' ({by_phase})' * (2 in phases)}")
+        suffix = f" ({by_phase})" if 2 in phases else ""
+        texts.append(f"{method.name} {count} of {trainings}{suffix}")
     if texts:
         yield Deviation(
             "short training",
@@ -291,9 +295,8 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
         )
         yield from _differences(ours, theirs, reference.name)
         return
-    name = published.config
     variant = [f"variant={experiment.variant}"] if experiment.variant else []
-    shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
+    shipped = load_experiment(configs_root() / f"{published.config}.yaml", variant)
     ours, theirs = (_relevant_settings(source) for source in (experiment, shipped))
     if experiment.dataset.name != shipped.dataset.name:
         yield Deviation(
@@ -321,13 +324,13 @@ def _relevant_settings(experiment: Experiment) -> dict[str, Any]:
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
     """Yield differences in trunk, weights and head, and in how image files are decoded."""
     published = reference.published
-    pairs = []
+    pairs = []  # topic, published settings, and ours
     if published.model is not None:
         models = [named_model(published.model), experiment.model]
         theirs, ours = (model.plain(exclude={"name"}) for model in models)
         pairs.append(("model", theirs, ours))
     images = experiment.dataset.plain(include=set(published.images))
-    if "resize" in images:
+    if "resize" in images:  # else the data set has no image files
         pairs.append(("images", published.images, images))
     for topic, expected, actual in pairs:
         texts = [
@@ -385,14 +388,14 @@ def _text_at(data: Any, dotted: str) -> str:
 
 def _value_text(value: Any) -> str:
     """Return a setting in words; long lists are abbreviated."""
-    if isinstance(value, Mapping) and {"low", "high"} <= set(value):
-        scale = ", log" if value.get("log") else ""
-        return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
     if isinstance(value, Mapping):
+        if {"low", "high"} <= value.keys():
+            scale = ", log" if value.get("log") else ""
+            return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
         return "{" + ", ".join(f"{key}: {_value_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
-        return f"{len(value)} lists of " + _value_text([len(item) for item in value])
     if isinstance(value, list):
+        if value and all(isinstance(item, list) for item in value):
+            return f"{len(value)} lists of " + _value_text([len(item) for item in value])
         names = [
             v["name"] if isinstance(v, Mapping) and "name" in v else _value_text(v) for v in value
         ]

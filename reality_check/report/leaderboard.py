@@ -42,10 +42,9 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
     boards = [Summary(combine(group)) for group in grouped]
     # One run of each group is hashed, because combined results have other names of methods.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
-    index = _index(boards, hashes)
-    overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
-    numbered = enumerate(zip(boards, hashes, strict=True), 1)
-    sections = [_section(number, board, digest) for number, (board, digest) in numbered]
+    blocks = Bullets(_HOW_TO_READ), _index(boards, hashes)
+    overview = Section("overview", "Data sets and protocols", blocks)
+    sections = map(_section, itertools.count(1), boards, hashes)
     return report_html("Leaderboard", [overview, *sections])
 
 
@@ -79,8 +78,7 @@ def _index(boards: Sequence[Summary], hashes: Sequence[str]) -> PlainTable:
 
 def _section(number: int, board: Summary, digest: str) -> Section:
     """Return the section of a board; ``digest`` is its protocol hash."""
-    results = board.results
-    config = results.config
+    results, config = board.results, board.results.config
     facts = (
         ("Images", f"fingerprint {config['code']['dataset'][:16]}"),
         ("Protocol hash", digest),

@@ -66,10 +66,9 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
     if not data:
         return [("Data set", "not recorded")]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
-    queries = data.get("queries")
     noun = data["noun"]
     test = f"{data['test_images']} test {noun}s"
-    if queries is not None:
+    if (queries := data.get("queries")) is not None:
         test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
     tested = protocol.split.test_classes
     chosen = _TEST_CLASSES[tested] if isinstance(tested, str) else "named in the protocol"
@@ -87,16 +86,16 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
     if data.get("origin"):
         facts.insert(1, ("Samples", data["origin"]))
     if protocol.selects_on == "validation":
-        split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
-        facts.append(("Folds", split))
+        facts.append(
+            ("Folds", f"rule {protocol.split.rule}; training + validation classes: {folds}")
+        )
     if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
         facts.append(("Network input", _size(data["input_shape"])))
     if data.get("lone_images"):
         facts.append(
             (f"Classes of one {noun}", f"{data['lone_images']}; their {noun}s are no queries")
         )
-    if data.get("skipped"):
-        files = data["skipped"]
+    if files := data.get("skipped"):
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         text = f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"
         facts.append(("Images left out", text))

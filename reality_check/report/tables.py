@@ -14,7 +14,7 @@ from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
 from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import NOTHING, interval_text, size_text
-from reality_check.results import ExperimentResults, Record, ResultRow
+from reality_check.results import ExperimentResults, Record
 from reality_check.statistics import Estimate, over_searches
 
 #: Header of ``results.csv`` and ``baselines.csv``.
@@ -170,11 +170,6 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
     return [comparison_table(summary, name, metrics) for name in summary.categories if metrics]
 
 
-def csv_text(rows: Iterable[ResultRow]) -> str:
-    """Return ``rows`` as CSV with a header and with all digits of values."""
-    return csv_of(COLUMNS, (row.record().values() for row in rows))
-
-
 def results_csv(results: ExperimentResults) -> str:
     """Return ``results.csv``: each score, followed by the user's columns of its method."""
     by_method = {m.name: {value.name: value.value for value in m.columns} for m in results.methods}
@@ -202,19 +197,21 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
-    """Return the cells of one metric by method, with the best and close ones marked."""
+    """Return the cells of one metric by method, with the best and close ones marked.
+
+    Pairs are ordered by the mean, so the leader is in the first pair, or in the last one if lower
+    is better. It need not be the best method of the column, which may be a control.
+    """
     intervals, description = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
-    is_ranked = description.higher_is_better is not None
-    find_best = max if description.sign > 0 else min
-    top = find_best(finite) if len(finite) > 1 and is_ranked else math.inf
-    comparisons = summary.comparisons(category, metric) if is_ranked else ()
-    leader = None
-    if comparisons:
-        leader = comparisons[0].better if description.sign > 0 else comparisons[-1].other
-    pairs = [{c.better, c.other} for c in comparisons if not c.distinct]
-    # The methods that are in such a pair with the leader
-    close = set[str]().union(*(pair - {leader} for pair in pairs if leader in pair))
+    top, close = math.inf, set[str]()
+    if description.higher_is_better is not None and len(finite) > 1:
+        top = max(finite) if description.sign > 0 else min(finite)
+        pairs = summary.comparisons(category, metric)
+        for pair in pairs:  # none if all methods but one are controls
+            leader = pairs[0].better if description.sign > 0 else pairs[-1].other
+            if leader in (pair.better, pair.other) and not pair.distinct:
+                close |= {pair.better, pair.other} - {leader}
     return {
         method: Cell(
             interval,

@@ -88,25 +88,23 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     return Estimate(mean, half_width, error, degrees, len(validation), tuple(deleted.tolist()))
 
 
-def budget_curve(
-    validation: Sequence[float], tests: Mapping[int, float], budgets: Sequence[int] | None = None
-) -> dict[int, Estimate]:
-    """Return the estimate of :func:`all_subsets` for each budget.
+def budget_curve(validation: Sequence[float], tests: Mapping[int, float]) -> dict[int, Estimate]:
+    """Return the estimate of :func:`all_subsets` for each budget from 1 to T / 2.
+
+    Of larger budgets, a handful of trials decides.
 
     Args:
         validation: validation scores of all T trials.
         tests: test scores of the retrained trials, by position in ``validation``.
-        budgets: numbers of trials. The default is 1 to T / 2; beyond, a handful of trials decides.
 
     Returns:
         The estimates by budget, in ascending order, without budgets whose :func:`left_out` is above
         :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
         trials of which the best 15 are retrained, the curve goes from 10 to 25.
     """
-    sizes = range(1, len(validation) // 2 + 1) if budgets is None else sorted(set(budgets))
     return {
         budget: all_subsets(validation, tests, budget)
-        for budget in sizes
+        for budget in range(1, len(validation) // 2 + 1)
         if left_out(validation, tests, budget) <= MAX_LEFT_OUT
     }
 
