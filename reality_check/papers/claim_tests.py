@@ -137,12 +137,10 @@ class _Side:
     def __init__(self, measured: Measured, summary: Summary) -> None:
         self.measured = measured
         self.key = measured.category, measured.metric, measured.method
-        rows = summary.rows.get(self.key, [])
-        self.rows = {row.reproduction: row for row in rows}
+        self.rows = {row.reproduction: row for row in summary.rows.get(self.key, ())}
         #: The method and the stage that trained the networks of this side.
         self.networks = measured.method, stage_of(measured.category)
-        record = summary.records.get(measured.method)
-        runs = getattr(record, self.networks[1]) if record else ()
+        runs = getattr(summary.records.get(measured.method), stage_of(measured.category), ())
         self._diverged_runs = {run.trial_index for run in runs if run.diverged is not None}
 
     @property
@@ -285,7 +283,9 @@ class _Comparison:
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean
         if self.claim.test == "equal":
-            return "supported" if within else "contradicted" if differs else "undecided"
+            if within:
+                return "supported"
+            return "contradicted" if differs else "undecided"
         if differs:
             limit = 0.0 if self.claim.test == "above" else -self.margin
             return "supported" if mean > limit else "contradicted"

@@ -59,7 +59,7 @@ def sentences(
             f"{noise.selection:.1f} points of a gain may come from that, and are not counted."
         )
     yield from (_sentence(gain) for gain in gains)
-    counts = Counter(gain.outcome for gain in gains)
+    counts = Counter[str](gain.outcome for gain in gains)
     yield (
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."

@@ -191,7 +191,7 @@ def _retrainings(printed: PublishedResults, spread: float) -> tuple[int, float]:
     n = int(match[1]) if match else _REPRODUCTIONS
     if printed.spread.startswith("standard deviation"):
         return n, spread
-    return n, spread * math.sqrt(n) / t_quantile(n - 1)
+    return n, spread * math.sqrt(n) / t_quantile(n - 1)  # from the half-width of an interval
 
 
 def published_sds(metric: str) -> dict[str, list[float]]:

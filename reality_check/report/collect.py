@@ -117,6 +117,7 @@ def _parallel_methods(stages: Studies) -> list[str]:
         if stage is not Stage.SEARCH or about["sampler"] in INDEPENDENT:
             continue
         startup_trials = about["sampler_arguments"].get("n_startup_trials", 0)
+        # Start and end of each trial, and whether the sampler drew it from what it had learned
         spans = [
             (trial.started, trial.ended, index >= startup_trials)
             for index, trial in study.complete.items()
@@ -135,12 +136,14 @@ def _method(
     importance: bool,
     trained_parameters: int | None,
 ) -> MethodResults:
+    """Return the records of a method, and the settings of it that the report shows."""
     protocol, stages = recorded.experiment.protocol, states.begun()
     gallery = gallery_path(recorded.out_dir, method.name)
     searches = [
         stages.get(StudyKey(method.name, Stage.SEARCH, number))
         for number in range(protocol.search.repeats)
     ]
+    # Every stage after the search retrains the same trials.
     after_search = next(stage for stage in protocol.stages if stage is not Stage.SEARCH)
     retraining = states.get(StudyKey(method.name, after_search))
     plan = () if retraining is None else retraining.retrained
@@ -180,7 +183,7 @@ def _retrainings(
     return tuple(
         dataclasses.replace(record, search=run.search, retrained=run.trial_index)
         for index, record in records.items()
-        for run in plan[index : index + 1]
+        for run in plan[index : index + 1]  # a record beyond the plan is left out
     )
 
 
@@ -192,7 +195,7 @@ def _records(study: StudyState | None) -> dict[int, TrialRecord]:
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {t.trial_index: t for t in trials if t.trial_index is not None}
     latest.update(study.complete)
-    given = study.given
+    given = study.given  # values by trial, where they were not drawn
     sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
     worst = min(sound, default=0.0)  # of a diverged trial where the user's metric selects
     return {
@@ -250,6 +253,7 @@ def _zero_scores(
 
 
 def _baseline_rows(experiment: Experiment, study: StudyState | None) -> list[ResultRow]:
+    """Return the scores of the baselines; empty before their study was begun."""
     complete = {} if study is None else study.complete
     return [
         ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)

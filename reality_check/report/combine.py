@@ -216,8 +216,7 @@ def _renamed(member: _Member) -> ExperimentResults:
     """Return the results of a folder under its names and numbers in the combined results."""
     results, names = member.source.results, member.names
     settings = [
-        entry | {"name": names.get(entry["name"], entry["name"])}
-        for entry in results.config.get("methods") or []
+        entry | {"name": names[entry["name"]]} for entry in results.config.get("methods") or []
     ]
     return dataclasses.replace(
         results,
@@ -292,6 +291,7 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
     Folders with the same seed have the same networks and images, and so the same baselines.
     """
+    # By baseline and category, the values of each run; a dict, whose keys stay in their order
     distinct_runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
         for (method, category, _), rows in itertools.groupby(
@@ -327,8 +327,9 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         )
     for fact in ("Versions", "Device", "GPU", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
-            text = "Not the same in all folders (see “How it was run”)."
-            deviations.append(Deviation(fact.lower(), text))
+            deviations.append(
+                Deviation(fact.lower(), "Not the same in all folders (see “How it was run”).")
+            )
     for deviation in merge_methods(d for source in sources for d in source.results.deviations):
         template = deviation.template
         labels = [
@@ -361,7 +362,7 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
     lines = []
     for key in dict.fromkeys(key for _, facts in folders for key in facts):
         values = [(label, facts[key]) for label, facts in folders if key in facts]
-        if len(values) == len(folders) and len({value for _, value in values}) == 1:
+        if len({facts.get(key) for _, facts in folders}) == 1:
             lines.append((key, values[0][1]))
         else:
             lines += [(f"{key} ({label})", value) for label, value in values]
@@ -406,6 +407,7 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
             for row in member.source.results.rows:
                 key = member.names[row.method], row.category, row.reproduction + member.first_run
                 loaders[key] = partial(queries.load, row.method, row.category, row.reproduction)
+    # Runs without scores have a loader that returns None.
     return QueryScores(
         first.labels, first.class_names, lambda *run: loaders.get(run, lambda: None)()
     )

@@ -185,7 +185,7 @@ def study_rows(url: str, names: str) -> Iterator[dict[str, Any]]:
         raise UsageError(f"--optuna {url}: there is no such file.")
     storage, num_searches = open_storage(url), Counter[str]()
     for text in names.split(","):
-        name = text.rpartition("=")[2]
+        name = text.rpartition("=")[2]  # without "=", this is the name of the method, too
         try:
             study = load_study(study_name=name, storage=storage)
             sign = -1 if study.direction.name == "MINIMIZE" else 1

@@ -239,8 +239,8 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     """Yield a deviation on search trials that took several attempts."""
-    counts = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
-    if restarts := {name: count for name, count in counts.items() if count}:
+    restarts = {m.name: count for m in methods if (count := sum(t.attempts - 1 for t in m.search))}
+    if restarts:
         yield Deviation(
             "restarts",
             "Attempts repeated with the same parameters after a stop, an error or a lost worker: "

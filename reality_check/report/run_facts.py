@@ -30,11 +30,11 @@ def run_facts(
         gpu_settings: number of attempts with each set of GPU options.
     """
     protocol = experiment.protocol
-    searched = Stage.SEARCH in protocol.stages
+    search = _search_fact(protocol) if Stage.SEARCH in protocol.stages else None
     tf32 = f"TF32 {'on' if protocol.training.tf32 else 'off'}"
     return [
         *_data_facts(data, protocol),
-        ("Search", _search_fact(protocol) if searched else "none: all values are fixed"),
+        ("Search", search or "none: all values are fixed"),
         ("Device", data.get("device", "not recorded")),
         *([("GPU", f"{_with_counts(gpus)}, {tf32}")] if gpus else []),
         *([("GPU settings", _with_counts(gpu_settings))] if gpu_settings else []),

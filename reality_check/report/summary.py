@@ -266,6 +266,7 @@ class Summary:
         method = rows[0].method
         trials = [t for t in self.records[method].search if t.state == "complete"]
         position = self._positions(method)
+        # A trial that diverged counts as 0, so its score is known without a retraining.
         tests: dict[int, list[float]] = {
             number: [0.0] for number, trial in enumerate(trials) if trial.diverged is not None
         }
@@ -295,7 +296,7 @@ class Summary:
             }
             found = compare_estimates(
                 estimates,
-                lambda each, *pair: self.shared_draws(*((each, metric, method) for method in pair)),
+                lambda each, a, b: self.shared_draws((each, metric, a), (each, metric, b)),
             )
             self._comparisons[metric] = {
                 each: tuple(

@@ -226,6 +226,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
     """Return the number of values of a row, and the planned number if some are missing."""
     sizes = sorted({cell.interval.effective_n for cell in cells if cell.interval is not None})
+    # The smallest and the largest, if metrics differ in it
     text = " to ".join(dict.fromkeys(map(size_text, sizes[:1] + sizes[-1:]))) or "0"
     record = summary.records.get(method)
     planned = summary.planned_repeats(record, stage_of(category)) if record else None

@@ -83,7 +83,7 @@ def weak_evidence(
         return Weakness("coarse", distinct, len(counted))
     gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
-    split = int(np.argmax(gaps * apart))
+    split = int(np.argmax(gaps * apart))  # the widest gap that counts
     if not apart[split]:
         return None
     return Weakness("apart", min(split + 1, len(gaps) - split), len(counted))
@@ -113,7 +113,7 @@ def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | 
     rare = (below / trials) ** budget > _RARELY_WINS
     limit = np.where(rare, _RARE_MOVES, _FAILURES_MOVE) * half_width
     weak = (gaps > _TRIALS_APART * spreads) & (moves > limit)
-    split = int(np.argmax(moves * weak))
+    split = int(np.argmax(moves * weak))  # the weak gap that moves the estimate most
     if not weak[split]:
         return None
     if rare[split]:

@@ -152,6 +152,7 @@ def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) 
     error, degrees = math.sqrt(u + v), satterthwaite(u, first.degrees, v, second.degrees)
     if shared:
         deleted = np.subtract(first.deleted, second.deleted)
+        # Values that are equal up to rounding have no error.
         rounding = 1e-12 * np.abs(first.deleted).max()
         joint = float(jackknife_error(deleted)) if np.ptp(deleted) > rounding else 0.0
         if shared > 0.5:

@@ -46,6 +46,7 @@ def subset_weights(trials: int, budget: int) -> Array:
             f"budget={budget}, but there are {trials} trials; a budget is 1 to {trials} of them, "
             "and at most half of them for a useful interval."
         )
+    # The best trial wins if it is drawn. From rank i to i - 1, the probability falls by a ratio.
     rank = np.arange(trials, 1, -1)
     ratios = np.maximum(rank - budget, 0) / (rank - 1)
     return np.asarray(np.cumprod([budget / trials, *ratios])[::-1], dtype=np.float64)
@@ -204,6 +205,7 @@ class _Ties:
         edge = np.ones((*ranked.shape[:-1], 1), dtype=bool)
         starts = np.where(np.concatenate([edge, differs], -1), positions, 0)
         ends = np.where(np.concatenate([differs, edge], -1), positions + 1, trials)
+        # Every trial gets the nearest start at or before it, and the nearest end after it.
         self.start = np.maximum.accumulate(starts, axis=-1)
         self.end = np.flip(np.minimum.accumulate(np.flip(ends, -1), axis=-1), -1)
         self.size = self.end - self.start
