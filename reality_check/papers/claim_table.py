@@ -55,8 +55,8 @@ class ClaimRow:
 
 def replications() -> list[Experiment]:
     """Return the shipped experiments that check claims of papers, sorted by name."""
-    names = [name for name in shipped_files("experiments") if name.startswith("replications/")]
-    return [load_experiment(name) for name in sorted(names)]
+    names = sorted(shipped_files("experiments"))
+    return [load_experiment(name) for name in names if name.startswith("replications/")]
 
 
 def claim_rows(
@@ -263,10 +263,12 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
     scale, suffix = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
-    values = (difference.mean, difference.low, difference.high)
-    numbers = [true_minus(scale * value, plus=True) for value in values]
+    mean, low, high = (
+        true_minus(scale * value, plus=True)
+        for value in (difference.mean, difference.low, difference.high)
+    )
     decided = p_text(finding.p) if finding.p is not None else finding.why
-    text = f"{numbers[0]}{suffix} ({numbers[1]} to {numbers[2]}), {decided}"
+    text = f"{mean}{suffix} ({low} to {high}), {decided}"
     if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
         text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
     sizes = " and ".join(map(str, dict.fromkeys(difference.n)))  # equal sizes are named once

@@ -126,10 +126,8 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     heights = list(range(len(gains), 0, -1))
     colours = [COLOURS[0] if gain.outcome == "distinguishable" else FAINT for gain in gains]
     differences = [gain.difference for gain in gains]
-    for width, halves in (
-        (1.2, [gain.half_width for gain in gains]),
-        (4, [gain.half_width_seeds for gain in gains]),
-    ):
+    for width, attribute in ((1.2, "half_width"), (4, "half_width_seeds")):
+        halves = [getattr(gain, attribute) for gain in gains]
         axes.errorbar(
             differences, heights, xerr=halves, fmt="none", ecolor=colours, elinewidth=width
         )

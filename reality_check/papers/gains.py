@@ -168,9 +168,9 @@ def luck_of_searches(
         selection: of each population, the gain by selection over the sd of training one network.
     """
     sds = [max(network.sd, sd) for sd in measured]
-    variances = [luck**2 for luck in map(operator.mul, search, sds)]
     source = f"searches of {trials} trials, {len(sds)} measured populations"
-    return pooled(variances, source), max(map(operator.mul, selection, sds))
+    luck = pooled([sd**2 for sd in map(operator.mul, search, sds)], source)
+    return luck, max(map(operator.mul, selection, sds))
 
 
 def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:

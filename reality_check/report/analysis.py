@@ -123,13 +123,13 @@ class Analysis:
 
         Pairs without the scores of every query, or without a standard error, are left out.
         """
-        positions = {key: position for position, key in enumerate(self._scores)}
+        columns = {key: column for column, key in enumerate(self._scores)}
         differences = {}
         for category in self.summary.categories:
             for pair in self.summary.comparisons(category):
                 keys = (pair.better, category), (pair.other, category)
-                if all(key in positions for key in keys):
-                    better, other = (self._class_draws[:, positions[key]] for key in keys)
+                if all(key in columns for key in keys):
+                    better, other = (self._class_draws[:, columns[key]] for key in keys)
                     if bounds := self._with_training_noise(better - other, pair.difference):
                         differences[category, pair.better, pair.other] = bounds
         return differences

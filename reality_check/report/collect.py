@@ -60,7 +60,6 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
     finished = states.is_complete()
     environment, data = _environment(recorded, stages), recorded.attribute("data") or {}
     gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
-    parallel, steps = _parallel_methods(stages), read_steps(recorded.out_dir)
     return ExperimentResults(
         name=experiment.name + on_test,
         protocol=protocol.name,
@@ -71,7 +70,12 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
         baselines=tuple(_baseline_rows(experiment, stages.get(StudyKey("", Stage.BASELINES, 0)))),
         deviations=(
             *find_deviations(
-                experiment, methods, finished, parallel, steps, data.get("copies", "")
+                experiment,
+                methods,
+                finished,
+                _parallel_methods(stages),
+                read_steps(recorded.out_dir),
+                data.get("copies", ""),
             ),
             *origins(experiment, stages),
         ),
@@ -104,9 +108,12 @@ def _environment(recorded: RecordedExperiment, stages: Studies) -> dict[str, Any
 
 def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
     """Return the number of attempts for each value of a trial's attribute, such as ``gpu``."""
-    trials = (trial for study in stages.values() for trial in study.attempts)
-    values = (getattr(trial, attribute) for trial in trials)
-    return Counter(value for value in values if value is not None)
+    return Counter(
+        value
+        for study in stages.values()
+        for trial in study.attempts
+        if (value := getattr(trial, attribute)) is not None
+    )
 
 
 def _parallel_methods(stages: Studies) -> list[str]:

@@ -163,7 +163,7 @@ def _differing_settings(
     # Any text in the settings may be the name of code, which has a fingerprint in ``codes``.
     names = sorted({*_texts_in(settings)})
     changed = [f"code.{name}" for name in names if codes[0].get(name) != codes[1].get(name)]
-    return [*differing_keys(*settings), *changed]
+    return [*differing_keys(settings[0], settings[1]), *changed]
 
 
 # -- one folder's results under their names and numbers in the combined results -------------------
@@ -379,7 +379,8 @@ def _config(all_results: Sequence[ExperimentResults], name: str) -> dict[str, An
     ``protocol.described`` has the descriptions of the user's metrics. If folders describe a metric
     differently, the first description counts.
     """
-    first, configs = all_results[0].config, [results.config for results in all_results]
+    configs = [results.config for results in all_results]
+    first = configs[0]
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
     descriptions: dict[str, Any] = {}

@@ -260,9 +260,14 @@ def _methods(trials: _Trials, own_draws: bool) -> Iterator[MethodResults]:
     """Yield the methods with their trials in the order of their draws."""
     for name, keys in itertools.groupby(sorted(trials), key=lambda key: key[0]):
         search = tuple(trials[key] for key in keys)
-        # Without hyper-parameters, the draw is what methods may have in common.
-        searched = tuple(search[0].params) or ("draw",)
-        yield MethodResults(name, "", search, searched=searched, has_own_draws=own_draws)
+        yield MethodResults(
+            name,
+            "",
+            search,
+            # Without hyper-parameters, the draw is what methods may have in common.
+            searched=tuple(search[0].params) or ("draw",),
+            has_own_draws=own_draws,
+        )
 
 
 def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> Iterator[ResultRow]:

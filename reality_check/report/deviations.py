@@ -108,8 +108,12 @@ def _missing_work(
             elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
                 break  # no winner to train again
         if missing:
-            text = f"Not finished: {{methods}} ({', '.join(missing)})."
-            yield Deviation("unfinished", text, True, (method.name,))
+            yield Deviation(
+                "unfinished",
+                f"Not finished: {{methods}} ({', '.join(missing)}).",
+                True,
+                (method.name,),
+            )
 
 
 def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Deviation]:
@@ -162,8 +166,10 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
                 yield Deviation(f"The column {value.name}", text, methods=(method.name,))
     for name, fingerprints in codes.items():
         if len(fingerprints) > 1:
-            text = f"The column {name} was computed by different code for some methods."
-            yield Deviation(f"The column {name}", text)
+            yield Deviation(
+                f"The column {name}",
+                f"The column {name} was computed by different code for some methods.",
+            )
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
@@ -312,13 +318,13 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
 def _relevant_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that affect the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
-    settings = {key: plain[key] for key in ("dataset", "model", "methods")}
-    settings["dataset"] = {
+    dataset = {
         key: value
-        for key, value in settings["dataset"].items()
+        for key, value in plain["dataset"].items()
         if key != "name" and not is_result_neutral(f"dataset.{key}")
     }
-    return {**settings, **_rules(experiment.protocol)}
+    settings = {"dataset": dataset, "model": plain["model"], "methods": plain["methods"]}
+    return settings | _rules(experiment.protocol)
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:

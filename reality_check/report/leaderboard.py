@@ -71,8 +71,8 @@ def _index(boards: Sequence[Summary], hashes: Sequence[str]) -> PlainTable:
     for board, digest in zip(boards, hashes, strict=True):
         results, config = board.results, board.results.config
         counts = str(len(board.methods)), str(len(results.folders))
-        names = config["dataset"]["name"], results.protocol, digest
-        rows.append((*names, config["model"]["trunk"], *counts))
+        data_set, trunk = config["dataset"]["name"], config["model"]["trunk"]
+        rows.append((data_set, results.protocol, digest, trunk, *counts))
     return PlainTable("A table for each.", header, tuple(rows), words=header[:4])
 
 

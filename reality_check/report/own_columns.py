@@ -51,7 +51,7 @@ def compute_columns(
         for value in values:
             if value.problem:
                 log(f"The column {value.name} of {method.name} is empty: {value.problem}.")
-        content = json.dumps([dataclasses.asdict(value) for value in values], indent=1)
+        content = json.dumps(list(map(dataclasses.asdict, values)), indent=1)
         atomic_write(_path(recorded.out_dir, method.name), content + "\n")
 
 

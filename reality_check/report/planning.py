@@ -43,8 +43,7 @@ def scatter_of(results: ExperimentResults) -> Shares:
 def mean_scatter(summary: Summary) -> Shares | None:
     """Return the mean variances in the first category; ``None`` if no method has both variances."""
     category = summary.categories[0]
-    methods = [method for method in summary.methods if method not in summary.controls]
-    variances = [summary.scatter(category, m) for m in methods]
+    variances = [summary.scatter(category, m) for m in summary.methods if m not in summary.controls]
     known = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
     if not known:
         return None

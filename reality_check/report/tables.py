@@ -15,7 +15,7 @@ from reality_check.report.columns import column_cells, column_titles, untrained_
 from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import NOTHING, interval_text, size_text
 from reality_check.results import ExperimentResults, Record
-from reality_check.statistics import Estimate, over_searches
+from reality_check.statistics import Estimate, t_interval
 
 #: Header of ``results.csv`` and ``baselines.csv``.
 COLUMNS = tuple(Record.__annotations__)
@@ -141,15 +141,15 @@ def _row(
 ) -> TableRow:
     """Return a method's row; ``n`` covers the first ``num_counted`` cells, or all."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
-    size = _size(summary, method, category, cells[:num_counted])
-    return TableRow(method, cells, size, columns=column_cells(summary, method, category))
+    n = _size(summary, method, category, cells[:num_counted])
+    return TableRow(method, cells, n, columns=column_cells(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """Yield a row for each baseline (untrained networks, raw input), in the first category."""
     for name, values in summary.baselines.items():
         cells = tuple(
-            Cell(over_searches([[v] for v in values[m]]), fraction=metric_of(m).percent)
+            Cell(t_interval(values[m]), fraction=metric_of(m).percent)
             if m in values
             else Cell(None)
             for m in metrics

@@ -40,8 +40,11 @@ def unequal_treatment(
         )
     else:
         if len(set(num_trials.values())) > 1:
-            text = f"The methods have unequal numbers of trials: {counts_text(num_trials)}."
-            yield Deviation("unequal search", text, True)
+            yield Deviation(
+                "unequal search",
+                f"The methods have unequal numbers of trials: {counts_text(num_trials)}.",
+                True,
+            )
         if len(set(num_searched.values())) > 1:
             yield Deviation(
                 "searched parameters",

@@ -58,8 +58,7 @@ def _write(results: ExperimentResults, out_dir: Path) -> None:
     # Numbers are written first, so that they are on the disk if drawing fails.
     write("results.csv", results_csv(results))
     write("trials.csv", trials_csv(results))
-    baselines = (row.record().values() for row in results.baselines)
-    write("baselines.csv", csv_of(COLUMNS, baselines))
+    write("baselines.csv", csv_of(COLUMNS, (row.record().values() for row in results.baselines)))
     write("tables.tex", tables_tex(analysis.summary))
     pairs = (record.values() for record in comparison_records(analysis))
     write("comparisons.csv", csv_of(PAIR_KEYS, pairs))

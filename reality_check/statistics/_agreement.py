@@ -47,8 +47,12 @@ def rank_agreement(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
         groups: the two measurements of each group, of the same things in the same order.
     """
     ranked = [(_centred(x), _centred(y)) for x, y in groups if len(x) > 1]
-    pairs = [pair for x, y in groups for pair in itertools.combinations(zip(x, y, strict=True), 2)]
-    signs = [np.sign(a[0] - b[0]) * np.sign(a[1] - b[1]) for a, b in pairs]
+    # For each pair: 1 if both measurements order it alike, -1 if not, and 0 for a tie
+    signs = [
+        np.sign(a[0] - b[0]) * np.sign(a[1] - b[1])
+        for x, y in groups
+        for a, b in itertools.combinations(zip(x, y, strict=True), 2)
+    ]
     first = np.concatenate([x for x, _ in ranked]) if ranked else np.zeros(0)
     second = np.concatenate([y for _, y in ranked]) if ranked else np.zeros(0)
     scale = math.sqrt((first**2).sum() * (second**2).sum())

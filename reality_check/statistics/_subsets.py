@@ -80,8 +80,11 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
     degrees = subset_degrees(len(validation), budget)
-    missing = left_out(validation, tests, budget) > MAX_LEFT_OUT
-    if missing or degrees < MIN_TESTED - 1 or not math.isfinite(error):
+    if (
+        left_out(validation, tests, budget) > MAX_LEFT_OUT
+        or degrees < MIN_TESTED - 1
+        or not math.isfinite(error)
+    ):
         return Estimate(mean, None, None, degrees, len(validation))
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
         error = 0.0
