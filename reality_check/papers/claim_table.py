@@ -203,6 +203,7 @@ def criterion(claim: Claim) -> str:
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
     than, metrics = claim.than, listed([metric_of(metric).title for metric in claim.metrics])
+    # ``than`` names what the second side is measured by, where that differs.
     score = f"{metrics} ({listed(claim.categories)})"
     other = " ".join(filter(None, [than.metric and metric_of(than.metric).title, than.category]))
     if all(first == second for first, second in claim.pairs):
@@ -215,6 +216,7 @@ def criterion(claim: Claim) -> str:
 
 
 def _margin(claim: Claim) -> str:
+    """Return the margin of a claim in words."""
     if isinstance(claim.margin, str):
         return claim.margin
     if not metric_of(claim.metrics[0]).percent:
@@ -223,6 +225,7 @@ def _margin(claim: Claim) -> str:
 
 
 def _verdict_text(verdict: ClaimVerdict, experiment: Experiment) -> str:
+    """Return a verdict with the evidence of each comparison, and its result if that differs."""
     texts = []
     for finding in verdict.findings:
         name = f"{_distinguished(verdict, finding)}: " if len(verdict.findings) > 1 else ""
@@ -262,6 +265,7 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
+    # Fractions are shown in points.
     scale, suffix = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
     mean, low, high = (
         true_minus(scale * value, plus=True)

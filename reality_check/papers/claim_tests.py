@@ -264,7 +264,10 @@ class _Comparison:
         return dataclasses.replace(found, half_width=reach * found.error)
 
     def _times(self, tests: int) -> float | None:
-        """Return by which factor more units are needed until the cheaper of both tests decides."""
+        """Return by which factor more units are needed until the claim is decided.
+
+        It may be decided by its own test, or by that of equality; the cheaper one counts.
+        """
         assert self.difference is not None
         distance = abs(self.difference.mean)
         gap = {

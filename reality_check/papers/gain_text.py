@@ -69,6 +69,7 @@ def sentences(
 
 
 def _sentence(gain: Gain) -> str:
+    """Return the line of a comparison."""
     needed = f"; {gain.searches_needed or 'over 1,000'} searches"
     if gain.outcome == "distinguishable":
         needed = ""

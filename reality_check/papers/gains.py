@@ -193,6 +193,7 @@ def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
     source = f"of {len(sds_by_reader[reader])} losses in the Reality Check on {reader}"
     if reader != table.reader:
         source += ", since none is known of this data set"
+    # Published sds are of means of four networks.
     return pooled([4 * sd**2 for sd in sds_by_reader[reader]], source)
 
 

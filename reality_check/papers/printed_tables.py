@@ -169,6 +169,7 @@ def load_table(name: str) -> PrintedTable:
 def _printed_rows(table: ShippedTable) -> PrintedTable:
     """Return the rows of the last category; in ``complete``, test classes select the epochs."""
     category, methods = list(table.printed.results.items())[-1]
+    # Columns that are the same in all rows; aggregate and ensemble average four folds.
     design: dict[str, Any] = {"n": _REPRODUCTIONS, "trials": _TRIALS, "networks": 4}
     if category == "complete":
         design = {"selected_on": "test", "networks": 1}

@@ -99,8 +99,9 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
 
 
 def _environment(recorded: RecordedExperiment, stages: Studies) -> dict[str, Any]:
-    """Return the environment of the worker that opened the first study."""
+    """Return the environment of the worker that opened the first study; empty before that."""
     experiment = recorded.experiment
+    # Studies of methods that start from another one's winner are opened later.
     first = next(method for method in experiment.methods if method.starts_from is None)
     study = stages.get(StudyKey(first.name, experiment.protocol.stages[0], 0))
     return {} if study is None else dict(study.about)

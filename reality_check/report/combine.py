@@ -176,8 +176,8 @@ class _Member:
     Attributes:
         source: the folder.
         names: the name of each method in the combined results, by its name in the folder.
-        first_run: offset added to the numbers of the folder's reproductions.
-        first_search: offset added to the numbers of the folder's searches, by method.
+        first_run: the number that the folder's reproduction 0 has in the combined results.
+        first_search: the same for search 0 of each method.
     """
 
     source: Source
@@ -188,6 +188,7 @@ class _Member:
 
 def _members(sources: Sequence[Source]) -> list[_Member]:
     """Return the folders with the names and numbers that they have in the combined results."""
+    # ``num_searches`` counts the searches of pooled methods in the folders so far.
     pooled_names, num_searches = pooled(sources), Counter[str]()
     num_folders = Counter(method.name for source in sources for method in source.results.methods)
     seeds = list(dict.fromkeys(source.seed for source in sources))
@@ -243,7 +244,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
     name, first_search = member.names[method.name], member.first_search[method.name]
 
     def renumbered(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
-        """Return trials with their numbers in the combined results."""
+        """Return trials with ``first`` added to their numbers, and with combined search numbers."""
         return tuple(
             dataclasses.replace(
                 trial,
@@ -341,7 +342,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
 
 
 def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
-    """Yield why methods of the same name in folders of different seeds were not pooled."""
+    """Yield the differences that keep methods of one name, with different seeds, from pooling."""
     pooled_names, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:

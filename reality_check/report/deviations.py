@@ -106,7 +106,7 @@ def _missing_work(
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
             elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
-                break  # no winner to train again
+                break  # no winner to train again, so later stages are not missing
         if missing:
             yield Deviation(
                 "unfinished",
@@ -393,7 +393,7 @@ def _text_at(data: Any, dotted: str) -> str:
 
 
 def _value_text(value: Any) -> str:
-    """Return a setting in words; long lists are abbreviated."""
+    """Return a setting in words; long lists are abbreviated, lists of lists given by lengths."""
     if isinstance(value, Mapping):
         if {"low", "high"} <= value.keys():
             scale = ", log" if value.get("log") else ""

@@ -40,7 +40,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                 )
         _check_different(group)
     boards = [Summary(combine(group)) for group in grouped]
-    # One run of each group is hashed, because combined results have other names of methods.
+    # The first run of a group is hashed, since combined results have other names of methods.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
     blocks = Bullets(_HOW_TO_READ), _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", blocks)
@@ -52,6 +52,7 @@ def _check_different(sources: Sequence[Source]) -> None:
     """Raise ``UsageError`` if two runs have the same results, which would count twice."""
     for first, second in itertools.combinations(sources, 2):
         for method in first.results.methods:
+            # The rows of the method in each of the two runs
             rows = [
                 [(r.category, r.reproduction, r.metric, r.value) for r in s.results.rows
                  if r.method == method.name]

@@ -100,7 +100,7 @@ def _column_value(name: str, records: MethodRecords) -> ColumnValue:
 
 
 def _number(function: Callable[[MethodRecords], Any], records: MethodRecords) -> float | None:
-    """Return what ``function`` returns.
+    """Return the number, or None, that the user's ``function`` returns.
 
     Raises:
         UsageError: ``function`` raised, or returned neither a finite number nor None.

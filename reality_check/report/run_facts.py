@@ -83,7 +83,7 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
             f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
         ),
     ]
-    if data.get("origin"):
+    if data.get("origin"):  # listed after the data set
         facts.insert(1, ("Samples", data["origin"]))
     if protocol.selects_on == "validation":
         facts.append(

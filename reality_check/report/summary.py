@@ -260,8 +260,8 @@ class Summary:
     def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
         """Return the validation score of each trial, and the test scores of retrained trials.
 
-        Test scores are by position among the validation scores. The method must have one random
-        search (:attr:`Evidence.SUBSETS`).
+        Test scores are by position among the validation scores. The method of the rows must have
+        one random search (:attr:`Evidence.SUBSETS`).
         """
         method = rows[0].method
         trials = [t for t in self.records[method].search if t.state == "complete"]
@@ -277,7 +277,7 @@ class Summary:
         return validation, {number: fmean(values) for number, values in tests.items()}
 
     def _positions(self, method: str) -> dict[int | None, int]:
-        """Return the position of each complete trial among the complete ones, by its number."""
+        """Return the position of each complete trial among these, by the trial's number."""
         complete = [t for t in self.records[method].search if t.state == "complete"]
         return {trial.trial_index: number for number, trial in enumerate(complete)}
 
@@ -389,7 +389,7 @@ class Summary:
             Stage.REPRODUCTIONS: self.categories != ("complete",) or records,
             Stage.FINAL: "complete" in self.categories,
         }
-        if not asked[stage]:
+        if not asked[stage]:  # the experiment does not have the stage
             return Progress(done, None)
         planned = self._planned(method.name, stage)
         return Progress(done, max(planned or 0, len(records)) or planned)

@@ -30,6 +30,7 @@ def unequal_treatment(
     """Yield deviations on settings other than the loss that differ between the methods."""
     num_trials = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
     per_parameter = experiment.protocol.search.trials_per_parameter
+    # By method, the number of hyper-parameters that are searched
     num_searched = {m.name: len(m.searched) for m in methods if m.search}
     if per_parameter is not None:
         trials = {name: per_parameter * max(1, count) for name, count in num_searched.items()}
@@ -211,7 +212,7 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
 
 
 def _results_before(step: Step, *stages: Any) -> str:
-    """Return in words how many trials of the stages each method had before the step."""
+    """Return in words how many trials of the stages each method had before the step, or ``""``."""
     return ", ".join(
         f"{count} of {method}"
         for method, done in step.done.items()

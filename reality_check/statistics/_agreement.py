@@ -87,7 +87,7 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
     """Return midranks minus their mean."""
-    # Half of the number of lower values minus that of higher values
+    # For each value, half of how many more values are below than above
     return np.asarray(np.sign(np.subtract.outer(values, values)).sum(axis=1) / 2)
 
 
@@ -103,10 +103,10 @@ def _permutation_p(
     if len(groups) == 1 and len(groups[0][0]) <= _MAX_EXACT_POINTS:
         x, y = groups[0]
         sums = np.array(list(itertools.permutations(y))) @ x
-        return float((np.abs(sums) >= abs(observed) - 1e-9).mean())
+        return float((np.abs(sums) >= abs(observed) - 1e-9).mean())  # up to rounding
     generator = np.random.default_rng(0)
     sums = np.zeros(_PERMUTATIONS)
     for x, y in groups:
         sums += generator.permuted(np.tile(y, (_PERMUTATIONS, 1)), axis=1) @ x
     extreme = int((np.abs(sums) >= abs(observed) - 1e-9).sum())
-    return (extreme + 1) / (_PERMUTATIONS + 1)
+    return (extreme + 1) / (_PERMUTATIONS + 1)  # the observed order is one of them

@@ -77,6 +77,7 @@ def weak_evidence(
         return weakness
     shares = subset_shares(validation, tests, budget)
     least = _LEAST_SHARE * max(shares.values())
+    # Ascending test scores of the retrainings whose weight matters
     counted = np.sort([tests[trial] for trial, share in shares.items() if share >= least])
     distinct = len(np.unique(counted.round(9)))
     if distinct < min(_DISTINCT, len(counted)):
@@ -86,6 +87,7 @@ def weak_evidence(
     split = int(np.argmax(gaps * apart))  # the widest gap that counts
     if not apart[split]:
         return None
+    # The smaller side of the gap is apart.
     return Weakness("apart", min(split + 1, len(gaps) - split), len(counted))
 
 
@@ -109,6 +111,7 @@ def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | 
     # A 90 % interval of the share below the gap (Clopper and Pearson 1934), and so of the share of
     # searches that find nothing above it.
     ends = [below, below + 1], [trials - below + 1, trials - below], [[0.05], [0.95]]
+    # By how much the estimate moves: the gap times half of the interval's width
     moves = gaps * np.diff(betaincinv(*ends) ** budget, axis=0)[0] / 2
     rare = (below / trials) ** budget > _RARELY_WINS
     limit = np.where(rare, _RARE_MOVES, _FAILURES_MOVE) * half_width

@@ -59,6 +59,8 @@ def expected_best_band(values: Sequence[float]) -> tuple[Array, Array]:
     trials = len(values)
     rank = np.arange(1, trials + 1)
     uniform = np.sort(np.random.default_rng(0).random((_DRAWS, trials)), axis=1)
+    # Each order statistic of uniform values has a Beta distribution. In 95 % of the simulated
+    # searches, none of them has a two-sided tail below ``level``.
     cumulative = betainc(rank, trials + 1 - rank, uniform)
     level = np.quantile(2 * np.minimum(cumulative, 1 - cumulative).min(axis=1), 1 - CONFIDENCE)
     least, most = (betaincinv(rank, trials + 1 - rank, tail) for tail in (level / 2, 1 - level / 2))

@@ -261,8 +261,9 @@ def _retrained_weights(validation: Array, scores: Array, budget: int) -> Array:
     """Return the weight of each retrained trial, by position; 0 for others (whose score is NaN)."""
     order = np.argsort(validation, kind="stable")
     ties, retrained = _Ties(validation[order]), ~np.isnan(scores[order])
-    wins = ties.group_sums(subset_weights(len(order), budget))
+    wins = ties.group_sums(subset_weights(len(order), budget))  # by the group of each trial
     weights = np.empty(len(order))
+    # The retrained trials of a group share its wins.
     weights[order] = retrained * wins / np.maximum(ties.group_sums(retrained), 1)
     return weights
 
