@@ -64,6 +64,7 @@ class Analysis:
         for column, ((method, category), scores) in enumerate(self._scores.items()):
             estimate = self.summary.estimates(category)[method]
             draws = self._class_draws[:, column]
+            # Per class, the sums of the scores and of their squares
             (sums, square_sums), _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
                 estimate,

@@ -115,7 +115,7 @@ def compare(
     trials, tests = _parsed(rows)
     if not trials:
         raise UsageError("the table has no trials.")
-    search = _search(trials, draws, budget)
+    search = _search_settings(trials, draws, budget)
     repeated = "budget" not in search
     results = ExperimentResults(
         name="Comparison",
@@ -144,16 +144,16 @@ def compare(
     return summary_data(analysis) | {"text": text}
 
 
-def _search(trials: _Trials, draws: str | None, budget: int | None) -> dict[str, int]:
+def _search_settings(trials: _Trials, draws: str | None, budget: int | None) -> dict[str, int]:
     """Return the settings of the searches: ``trials`` of each, and ``budget`` if they are single.
 
     Raises:
         UsageError: a search should be repeated, or repeated searches differ in length.
     """
     sizes = Counter(key[:2] for key in trials)
-    searches = Counter(method for method, _ in sizes).values()
-    repeated, size = max(searches) > 1, min(sizes.values())
-    if min(searches) < 2 and (repeated or draws == "adaptive"):
+    num_searches = Counter(method for method, _ in sizes).values()
+    repeated, size = max(num_searches) > 1, min(sizes.values())
+    if min(num_searches) < 2 and (repeated or draws == "adaptive"):
         raise UsageError(
             "a method has one search, which shows what it found, not what another one would find; "
             "where the sampler is adaptive, or other methods have several searches, repeat it with "

@@ -246,7 +246,7 @@ class Summary:
             return {r.reproduction: 1 / (sizes[self._repeat_of(r)] * len(sizes)) for r in rows}
         share = subset_shares(*self.subsets(rows), self.budget)
         position = self._positions(method)
-        times = Counter(row.trial for row in rows)
+        times = Counter(row.trial for row in rows)  # how often each trial was retrained
         return {
             row.reproduction: share.get(position.get(row.trial, -1), 0.0) / times[row.trial]
             for row in rows

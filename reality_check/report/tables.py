@@ -121,6 +121,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
     categories = [name for name in summary.categories if summary.samples(name, PRIMARY)]
     if not categories:
         return None
+    # One column of cells for each category; methods are ordered by the first one.
     first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
     rows = [_row(summary, first, method, columns, num_counted=1) for method in summary.methods]
     rows.sort(key=lambda row: row.cells[0].rank)
