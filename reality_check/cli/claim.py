@@ -100,7 +100,7 @@ def _points(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
+        value = 0.0  # refused below
     if not 0 < value <= 100:
         raise argparse.ArgumentTypeError(f"must be above 0 and at most 100 points, got {text!r}")
     return value

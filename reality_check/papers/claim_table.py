@@ -55,8 +55,8 @@ class ClaimRow:
 
 def replications() -> list[Experiment]:
     """Return the shipped experiments that check claims of papers, sorted by name."""
-    names = [name for name in shipped_files("experiments") if name.startswith("replications/")]
-    return [load_experiment(name) for name in sorted(names)]
+    names = sorted(shipped_files("experiments"))
+    return [load_experiment(name) for name in names if name.startswith("replications/")]
 
 
 def claim_rows(
@@ -105,7 +105,8 @@ def tally(rows: Sequence[ClaimRow]) -> list[str]:
     for row in rows:
         papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
     lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
-    lines += [f"in all: {_counts(rows)}"] if len(lines) > 1 else []
+    if len(lines) > 1:
+        lines.append(f"in all: {_counts(rows)}")
     decided = {row.experiment for row in rows if row.outcome in get_args(Verdict)}
     if decided:
         lines.append(
@@ -162,7 +163,7 @@ def _verdicts(recorded: RecordedExperiment) -> list[tuple[str, str]]:
             + _remarks(verdict.claim, remarks)
             + _needed_searches(verdict, summary),
         )
-        for verdict in judge(locked, results)
+        for verdict in judge(locked, summary)
     ]
 
 
@@ -202,6 +203,7 @@ def criterion(claim: Claim) -> str:
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
     than, metrics = claim.than, listed([metric_of(metric).title for metric in claim.metrics])
+    # ``than`` names what the second side is measured by, where that differs.
     score = f"{metrics} ({listed(claim.categories)})"
     other = " ".join(filter(None, [than.metric and metric_of(than.metric).title, than.category]))
     if all(first == second for first, second in claim.pairs):
@@ -214,6 +216,7 @@ def criterion(claim: Claim) -> str:
 
 
 def _margin(claim: Claim) -> str:
+    """Return the margin of a claim in words."""
     if isinstance(claim.margin, str):
         return claim.margin
     if not metric_of(claim.metrics[0]).percent:
@@ -222,10 +225,10 @@ def _margin(claim: Claim) -> str:
 
 
 def _verdict_text(verdict: ClaimVerdict, experiment: Experiment) -> str:
-    many = len(verdict.findings) > 1
+    """Return a verdict with the evidence of each comparison, and its result if that differs."""
     texts = []
     for finding in verdict.findings:
-        name = f"{_distinguished(verdict, finding)}: " if many else ""
+        name = f"{_distinguished(verdict, finding)}: " if len(verdict.findings) > 1 else ""
         result = f"{finding.verdict}, " if finding.verdict != verdict.verdict else ""
         texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
     word = f"**{verdict.verdict}**"
@@ -262,16 +265,18 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
+    # Fractions are shown in points.
     scale, suffix = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
-    values = (difference.mean, difference.low, difference.high)
-    numbers = [true_minus(scale * value, plus=True) for value in values]
+    mean, low, high = (
+        true_minus(scale * value, plus=True)
+        for value in (difference.mean, difference.low, difference.high)
+    )
     decided = p_text(finding.p) if finding.p is not None else finding.why
-    text = f"{numbers[0]}{suffix} ({numbers[1]} to {numbers[2]}), {decided}"
+    text = f"{mean}{suffix} ({low} to {high}), {decided}"
     if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
         text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
-    n = difference.n
-    text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
-    return text + _diverged(finding)
+    sizes = " and ".join(map(str, dict.fromkeys(difference.n)))  # equal sizes are named once
+    return f"{text}, n = {sizes}{_diverged(finding)}"
 
 
 def _diverged(finding: Finding) -> str:
@@ -286,14 +291,14 @@ def _diverged(finding: Finding) -> str:
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
     """Return Markdown: the counts as a list, and the rows as a table (docs/replications.md)."""
-    claims = []
+    lines = [
+        *(f"- {line}" for line in tally(rows)),
+        "",
+        "| claim | paper | supported if | experiment | found before | verdict |",
+        "|" + "---|" * 6,
+    ]
     for row in rows:
-        claim, earlier = row.claim, row.claim.earlier or ""
-        claims.append(
-            (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
-        )
-    header = ("claim", "paper", "supported if", "experiment", "found before", "verdict")
-    lines = [*(f"- {line}" for line in tally(rows)), "", f"| {' | '.join(header)} |"]
-    lines.append("|" + "---|" * len(header))
-    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |" for cells in claims]
+        text, source, earlier = row.claim.text, row.claim.source, row.claim.earlier or ""
+        cells = (text, source, row.criterion, row.experiment, earlier, row.verdict)
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines) + "\n"

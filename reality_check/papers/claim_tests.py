@@ -36,7 +36,6 @@ from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
 from reality_check.report.summary import Evidence, Summary
-from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,
     Difference,
@@ -101,24 +100,23 @@ class ClaimVerdict:
     findings: tuple[Finding, ...]
 
 
-def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerdict, ...]:
+def judge(experiment: Experiment, summary: Summary) -> tuple[ClaimVerdict, ...]:
     """Decide all claims of an experiment.
 
     Args:
         experiment: the experiment as it was run, with its claims.
-        results: the results, whose records say which runs diverged.
+        summary: its results, whose records say which runs diverged.
 
     Returns:
         The verdicts in the order of the claims.
     """
     from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
 
-    summary = Summary(results)
     not_better = not_above_untrained(summary)
     comparisons = [
         [
-            _Comparison(claim, summary, not_better, *(_Side(side, summary) for side in sides))
-            for sides in claim.comparisons()
+            _Comparison(claim, summary, not_better, _Side(first, summary), _Side(second, summary))
+            for first, second in claim.comparisons()
         ]
         for claim in experiment.claims
     ]
@@ -139,12 +137,10 @@ class _Side:
     def __init__(self, measured: Measured, summary: Summary) -> None:
         self.measured = measured
         self.key = measured.category, measured.metric, measured.method
-        rows = summary.rows.get(self.key, [])
-        self.rows = {row.reproduction: row for row in rows}
+        self.rows = {row.reproduction: row for row in summary.rows.get(self.key, ())}
         #: The method and the stage that trained the networks of this side.
         self.networks = measured.method, stage_of(measured.category)
-        record = summary.records.get(measured.method)
-        runs = getattr(record, self.networks[1]) if record else ()
+        runs = getattr(summary.records.get(measured.method), stage_of(measured.category), ())
         self._diverged_runs = {run.trial_index for run in runs if run.diverged is not None}
 
     @property
@@ -157,13 +153,18 @@ class _Comparison:
     """A comparison with its p-values before Holm's correction."""
 
     def __init__(
-        self, claim: Claim, summary: Summary, not_better: Collection[str], *sides: _Side
+        self,
+        claim: Claim,
+        summary: Summary,
+        not_better: Collection[str],
+        first: _Side,
+        second: _Side,
     ) -> None:
         self.claim, self._summary = claim, summary
         #: Methods that are not better than the untrained network.
         self._not_better = not_better
-        self._sides = sides
-        self.first, self.second = first, second = sides
+        self._sides = self.first, self.second = first, second
+        # Both are values of the same networks.
         self._paired = first.networks == second.networks
         if self._paired:
             common = sorted(first.rows.keys() & second.rows.keys())
@@ -263,7 +264,10 @@ class _Comparison:
         return dataclasses.replace(found, half_width=reach * found.error)
 
     def _times(self, tests: int) -> float | None:
-        """Return by which factor more units are needed until the cheaper of both tests decides."""
+        """Return by which factor more units are needed until the claim is decided.
+
+        It may be decided by its own test, or by that of equality; the cheaper one counts.
+        """
         assert self.difference is not None
         distance = abs(self.difference.mean)
         gap = {
@@ -282,7 +286,9 @@ class _Comparison:
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean
         if self.claim.test == "equal":
-            return "supported" if within else "contradicted" if differs else "undecided"
+            if within:
+                return "supported"
+            return "contradicted" if differs else "undecided"
         if differs:
             limit = 0.0 if self.claim.test == "above" else -self.margin
             return "supported" if mean > limit else "contradicted"

@@ -59,21 +59,20 @@ def sentences(
             f"{noise.selection:.1f} points of a gain may come from that, and are not counted."
         )
     yield from (_sentence(gain) for gain in gains)
-    counts = Counter(gain.outcome for gain in gains)
+    counts = Counter[str](gain.outcome for gain in gains)
     yield (
         f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
         f"luck, {counts['the settings only']} of the settings only."
     )
-    explained = {*counts, any(gain.searches_needed for gain in gains) and "searches"}
-    yield from (text for outcome, text in _LEGEND.items() if outcome in explained)
+    counts["searches"] = sum(gain.searches_needed is not None for gain in gains)
+    yield from (text for key, text in _LEGEND.items() if counts[key])
 
 
 def _sentence(gain: Gain) -> str:
-    needed = (
-        ""
-        if gain.outcome == "distinguishable"
-        else f"; {gain.searches_needed or 'over 1,000'} searches"
-    )
+    """Return the line of a comparison."""
+    needed = f"; {gain.searches_needed or 'over 1,000'} searches"
+    if gain.outcome == "distinguishable":
+        needed = ""
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
         f"(± {gain.half_width_seeds:.2f} by seeds, ± {gain.half_width:.2f} in all), "
@@ -128,10 +127,8 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     heights = list(range(len(gains), 0, -1))
     colours = [COLOURS[0] if gain.outcome == "distinguishable" else FAINT for gain in gains]
     differences = [gain.difference for gain in gains]
-    for width, halves in (
-        (1.2, [gain.half_width for gain in gains]),
-        (4, [gain.half_width_seeds for gain in gains]),
-    ):
+    for width, attribute in ((1.2, "half_width"), (4, "half_width_seeds")):
+        halves = [getattr(gain, attribute) for gain in gains]
         axes.errorbar(
             differences, heights, xerr=halves, fmt="none", ecolor=colours, elinewidth=width
         )

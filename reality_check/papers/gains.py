@@ -13,7 +13,7 @@ import bisect
 import itertools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
 from typing import Literal
@@ -138,6 +138,7 @@ def noise_of(
     shortest = min(row.trials for row in table.rows)
     trials = max((n for n in measured["trials"] if n <= shortest), default=min(measured["trials"]))
     of_classes = measured["classes"]
+    # The variance for one test class, which falls with their number
     per_class = fmean(sd**2 for sd in of_classes["sd"]) * of_classes["number"]
     network = _network_noise(table, seed_sd)
     return Noise(
@@ -167,9 +168,9 @@ def luck_of_searches(
         selection: of each population, the gain by selection over the sd of training one network.
     """
     sds = [max(network.sd, sd) for sd in measured]
-    variances = [luck**2 for luck in map(operator.mul, search, sds)]
     source = f"searches of {trials} trials, {len(sds)} measured populations"
-    return pooled(variances, source), max(map(operator.mul, selection, sds))
+    luck = pooled([sd**2 for sd in map(operator.mul, search, sds)], source)
+    return luck, max(map(operator.mul, selection, sds))
 
 
 def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
@@ -192,6 +193,7 @@ def _network_noise(table: PrintedTable, seed_sd: float | None) -> Spread:
     source = f"of {len(sds_by_reader[reader])} losses in the Reality Check on {reader}"
     if reader != table.reader:
         source += ", since none is known of this data set"
+    # Published sds are of means of four networks.
     return pooled([4 * sd**2 for sd in sds_by_reader[reader]], source)
 
 
@@ -224,33 +226,23 @@ def judge_gains(
     Raises:
         UsageError: the table has no such method, or fewer than two.
     """
-    pairs = list(_pairs(table, proposed))
-    methods = len(table.rows)
-    return [_gain(*pair, noise, methods, correction, len(pairs)) for pair in pairs]
-
-
-def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow, TableRow]]:
-    """Yield the proposed method with each other one, or every pair with the higher mean first.
-
-    Raises:
-        UsageError: the table has no such method, or fewer than two.
-    """
     names = [row.method for row in table.rows]
     if len(names) < 2:
         raise UsageError(
             f"{table.source} has {len(names)} method with {table.rows[0].metric}; a comparison "
             "needs two."
         )
-    if proposed is not None:
-        if proposed not in names:
-            raise UsageError(
-                f"{table.source} has no method {proposed!r}; it has {', '.join(names)}."
-                f"{nearest(proposed, names)}"
-            )
+    if proposed is None:  # in each pair, the higher mean comes first
+        pairs = [*itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)]
+    elif proposed in names:
         first = table.rows[names.index(proposed)]
-        yield from ((first, row) for row in table.rows if row is not first)
+        pairs = [(first, row) for row in table.rows if row is not first]
     else:
-        yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
+        raise UsageError(
+            f"{table.source} has no method {proposed!r}; it has {', '.join(names)}."
+            f"{nearest(proposed, names)}"
+        )
+    return [_gain(*pair, noise, len(names), correction, len(pairs)) for pair in pairs]
 
 
 def _gain(
@@ -261,28 +253,39 @@ def _gain(
     correction: Simultaneous,
     comparisons: int,
 ) -> Gain:
-    """Return a comparison with its outcome."""
-    rows, network = (first, second), noise.network.degrees
+    """Return a comparison with its outcome.
+
+    Args:
+        first: the row that is claimed to be better, or has the higher mean.
+        second: the other row.
+        noise: the noise of the means.
+        methods: number of methods of the table.
+        correction: the correction for all comparisons.
+        comparisons: number of comparisons.
+    """
+    rows, network_degrees = (first, second), noise.network.degrees
     difference = first.mean - second.mean
     training = noise.network.variance * sum(1 / (row.networks * row.n) for row in rows)
     search = noise.search.variance * sum(1 / row.searches for row in rows)
     # The variance of a search may be a product, whose relative uncertainty is that of both factors.
     # Methods of one table share the data set, so two of them do not show it better than one.
-    search_degrees = 1 / (1 / noise.search.degrees + 1 / network)
-    degrees = satterthwaite(training, network, search, search_degrees)
+    search_degrees = 1 / (1 / noise.search.degrees + 1 / network_degrees)
+    degrees = satterthwaite(training, network_degrees, search, search_degrees)
     error = math.sqrt(training + search + noise.classes)
     allowance = noise.selection if "test" in (first.selected_on, second.selected_on) else 0.0
     p = simultaneous_p(max(0.0, abs(difference) - allowance) / error, degrees, methods, correction)
     # One method may retrain less steadily than others, so settings are compared by Welch's test
-    own = [row.sd**2 / row.n for row in rows if row.sd and row.n >= MIN_TESTED]
-    if tested := len(own) == 2:
-        training, network = sum(own), satterthwaite(own[0], first.n - 1, own[1], second.n - 1)
-    seeds = simultaneous_quantile(network, methods, correction) * math.sqrt(training)
-    outcome: Outcome = "not distinguishable"
-    if p < 1 - CONFIDENCE:
-        outcome = "distinguishable"
-    elif tested and abs(difference) > seeds:
-        outcome = "the settings only"
+    printed = [row.sd**2 / row.n for row in rows if row.sd and row.n >= MIN_TESTED]
+    if both_print := len(printed) == 2:
+        training = sum(printed)
+        network_degrees = satterthwaite(printed[0], first.n - 1, printed[1], second.n - 1)
+    seeds = simultaneous_quantile(network_degrees, methods, correction) * math.sqrt(training)
+    outcome: Outcome = "distinguishable"
+    searches_needed = None
+    if p >= 1 - CONFIDENCE:
+        apart = both_print and abs(difference) > seeds
+        outcome = "the settings only" if apart else "not distinguishable"
+        searches_needed = searches_for(abs(difference), noise, first.networks, comparisons)
     return Gain(
         first,
         second,
@@ -291,9 +294,7 @@ def _gain(
         simultaneous_quantile(degrees, methods, correction) * error + allowance,
         p,
         outcome,
-        None
-        if outcome == "distinguishable"
-        else searches_for(abs(difference), noise, first.networks, comparisons),
+        searches_needed,
     )
 
 

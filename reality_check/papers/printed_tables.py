@@ -169,6 +169,7 @@ def load_table(name: str) -> PrintedTable:
 def _printed_rows(table: ShippedTable) -> PrintedTable:
     """Return the rows of the last category; in ``complete``, test classes select the epochs."""
     category, methods = list(table.printed.results.items())[-1]
+    # Columns that are the same in all rows; aggregate and ensemble average four folds.
     design: dict[str, Any] = {"n": _REPRODUCTIONS, "trials": _TRIALS, "networks": 4}
     if category == "complete":
         design = {"selected_on": "test", "networks": 1}
@@ -191,7 +192,7 @@ def _retrainings(printed: PublishedResults, spread: float) -> tuple[int, float]:
     n = int(match[1]) if match else _REPRODUCTIONS
     if printed.spread.startswith("standard deviation"):
         return n, spread
-    return n, spread * math.sqrt(n) / t_quantile(n - 1)
+    return n, spread * math.sqrt(n) / t_quantile(n - 1)  # from the half-width of an interval
 
 
 def published_sds(metric: str) -> dict[str, list[float]]:

@@ -30,14 +30,14 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
     """
     paper = experiment.published_results
     tables = list(published_tables())
-    comparable = [
+    parts = (
         _comparable_part(table, experiment)
         for table in tables
         if table.reader == experiment.dataset.reader
         and not (paper and table.printed.source == paper.source)
-    ]
-    if parts := tuple(part for part in comparable if part.results):
-        return parts
+    )
+    if comparable := tuple(part for part in parts if part.results):
+        return comparable
     if paper is not None and paper.results:
         raise UsageError(
             f"{experiment.name} repeats {paper.source}, and its report shows those figures "

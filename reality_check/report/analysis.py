@@ -64,6 +64,7 @@ class Analysis:
         for column, ((method, category), scores) in enumerate(self._scores.items()):
             estimate = self.summary.estimates(category)[method]
             draws = self._class_draws[:, column]
+            # Per class, the sums of the scores and of their squares
             (sums, square_sums), _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
                 estimate,
@@ -92,15 +93,12 @@ class Analysis:
             return {}
         metric_row = list(METRICS).index(PRIMARY)
         for method, category in self._finite_results():
-            rows = self.summary.rows[category, PRIMARY, method]
-            runs = [row.reproduction for row in rows]
-            loaded = {run: queries.load(method, category, run) for run in runs}
-            scores_by_run = {
-                run: scores[metric_row] for run, scores in loaded.items() if scores is not None
-            }
-            if len(scores_by_run) == len(runs):
+            runs = [row.reproduction for row in self.summary.rows[category, PRIMARY, method]]
+            loaded = ((run, queries.load(method, category, run)) for run in runs)
+            known = {run: scores[metric_row] for run, scores in loaded if scores is not None}
+            if len(known) == len(runs):
                 weights = self.summary.shares(category, method)
-                means[method, category] = sum(weights[run] * scores_by_run[run] for run in runs)
+                means[method, category] = sum(weights[run] * known[run] for run in runs)
         return means
 
     @cached_property
@@ -126,13 +124,13 @@ class Analysis:
 
         Pairs without the scores of every query, or without a standard error, are left out.
         """
-        positions = {key: position for position, key in enumerate(self._scores)}
+        columns = {key: column for column, key in enumerate(self._scores)}
         differences = {}
         for category in self.summary.categories:
             for pair in self.summary.comparisons(category):
                 keys = (pair.better, category), (pair.other, category)
-                if all(key in positions for key in keys):
-                    better, other = (self._class_draws[:, positions[key]] for key in keys)
+                if all(key in columns for key in keys):
+                    better, other = (self._class_draws[:, columns[key]] for key in keys)
                     if bounds := self._with_training_noise(better - other, pair.difference):
                         differences[category, pair.better, pair.other] = bounds
         return differences

@@ -33,9 +33,6 @@ from reality_check.studies.plan import Retrained, States, Studies, StudyKey, Stu
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.environment import split_versions
 
-#: Suffix of a report's title by the classes that epochs are selected on.
-_TITLE_SUFFIX = {"test": " (epochs selected on the test classes)"}
-
 
 def collect(recorded: RecordedExperiment, importance: bool = True) -> ExperimentResults:
     """Return everything recorded so far; the experiment need not be finished.
@@ -49,10 +46,7 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
     stages = states.begun()
     parameters = recorded.attribute("parameters") or {}
     methods = tuple(
-        dataclasses.replace(
-            _method(recorded, method, states, importance),
-            trained_parameters=parameters.get(method.name),
-        )
+        _method(recorded, method, states, importance, parameters.get(method.name))
         for method in experiment.methods
     )
     rows = tuple(
@@ -62,12 +56,12 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
         for row in _rows(experiment, method, stage, stages.get(StudyKey(method.name, stage, 0)))
     )
     protocol = experiment.protocol
+    on_test = " (epochs selected on the test classes)" if protocol.selects_on == "test" else ""
     finished = states.is_complete()
     environment, data = _environment(recorded, stages), recorded.attribute("data") or {}
     gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
-    parallel, steps = _parallel_methods(stages), read_steps(recorded.out_dir)
     return ExperimentResults(
-        name=experiment.name + _TITLE_SUFFIX.get(protocol.selects_on, ""),
+        name=experiment.name + on_test,
         protocol=protocol.name,
         reference=protocol.reference,
         finished=finished,
@@ -76,7 +70,12 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
         baselines=tuple(_baseline_rows(experiment, stages.get(StudyKey("", Stage.BASELINES, 0)))),
         deviations=(
             *find_deviations(
-                experiment, methods, finished, parallel, steps, data.get("copies", "")
+                experiment,
+                methods,
+                finished,
+                _parallel_methods(stages),
+                read_steps(recorded.out_dir),
+                data.get("copies", ""),
             ),
             *origins(experiment, stages),
         ),
@@ -100,8 +99,9 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
 
 
 def _environment(recorded: RecordedExperiment, stages: Studies) -> dict[str, Any]:
-    """Return the environment of the worker that opened the first study."""
+    """Return the environment of the worker that opened the first study; empty before that."""
     experiment = recorded.experiment
+    # Studies of methods that start from another one's winner are opened later.
     first = next(method for method in experiment.methods if method.starts_from is None)
     study = stages.get(StudyKey(first.name, experiment.protocol.stages[0], 0))
     return {} if study is None else dict(study.about)
@@ -109,9 +109,12 @@ def _environment(recorded: RecordedExperiment, stages: Studies) -> dict[str, Any
 
 def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
     """Return the number of attempts for each value of a trial's attribute, such as ``gpu``."""
-    trials = (trial for study in stages.values() for trial in study.attempts)
-    values = (getattr(trial, attribute) for trial in trials)
-    return Counter(value for value in values if value is not None)
+    return Counter(
+        value
+        for study in stages.values()
+        for trial in study.attempts
+        if (value := getattr(trial, attribute)) is not None
+    )
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
@@ -122,6 +125,7 @@ def _parallel_methods(stages: Studies) -> list[str]:
         if stage is not Stage.SEARCH or about["sampler"] in INDEPENDENT:
             continue
         startup_trials = about["sampler_arguments"].get("n_startup_trials", 0)
+        # Start and end of each trial, and whether the sampler drew it from what it had learned
         spans = [
             (trial.started, trial.ended, index >= startup_trials)
             for index, trial in study.complete.items()
@@ -134,14 +138,20 @@ def _parallel_methods(stages: Studies) -> list[str]:
 
 
 def _method(
-    recorded: RecordedExperiment, method: Method, states: States, importance: bool
+    recorded: RecordedExperiment,
+    method: Method,
+    states: States,
+    importance: bool,
+    trained_parameters: int | None,
 ) -> MethodResults:
+    """Return the records of a method, and the settings of it that the report shows."""
     protocol, stages = recorded.experiment.protocol, states.begun()
-    gallery = gallery_path(recorded.out_dir, method.name) if protocol.gallery else None
+    gallery = gallery_path(recorded.out_dir, method.name)
     searches = [
         stages.get(StudyKey(method.name, Stage.SEARCH, number))
         for number in range(protocol.search.repeats)
     ]
+    # Every stage after the search retrains the same trials.
     after_search = next(stage for stage in protocol.stages if stage is not Stage.SEARCH)
     retraining = states.get(StudyKey(method.name, after_search))
     plan = () if retraining is None else retraining.retrained
@@ -165,7 +175,8 @@ def _method(
         control_of=method.control_of,
         has_own_draws=recorded.experiment.draw_seed_of(method) != recorded.experiment.seed,
         normalize_embeddings=method.normalize_embeddings,
-        gallery=gallery if gallery is not None and gallery.exists() else None,
+        trained_parameters=trained_parameters,
+        gallery=gallery if protocol.gallery and gallery.exists() else None,
         columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),
     )
 
@@ -180,7 +191,7 @@ def _retrainings(
     return tuple(
         dataclasses.replace(record, search=run.search, retrained=run.trial_index)
         for index, record in records.items()
-        for run in plan[index : index + 1]
+        for run in plan[index : index + 1]  # a record beyond the plan is left out
     )
 
 
@@ -192,7 +203,7 @@ def _records(study: StudyState | None) -> dict[int, TrialRecord]:
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {t.trial_index: t for t in trials if t.trial_index is not None}
     latest.update(study.complete)
-    given = study.given
+    given = study.given  # values by trial, where they were not drawn
     sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
     worst = min(sound, default=0.0)  # of a diverged trial where the user's metric selects
     return {
@@ -250,6 +261,7 @@ def _zero_scores(
 
 
 def _baseline_rows(experiment: Experiment, study: StudyState | None) -> list[ResultRow]:
+    """Return the scores of the baselines; empty before their study was begun."""
     complete = {} if study is None else study.complete
     return [
         ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)

@@ -35,16 +35,14 @@ def _trained_parameters(method: MethodResults, stage: Stage) -> str:
 
 
 def _training_time(method: MethodResults, stage: Stage) -> str:
-    """Return the average wall time of training one network."""
+    """Return the average wall time of training one network; a reproduction trains one per fold."""
     if stage is Stage.FINAL:
         trials, networks = method.final, 1
     else:
         trials = method.reproductions
         networks = max([1, *(len(trial.fold_values) for trial in trials)])
     seconds = [trial.seconds for trial in trials if trial.seconds is not None]
-    if not seconds:
-        return NOTHING
-    return duration(math.fsum(seconds) / len(seconds) / networks)
+    return duration(math.fsum(seconds) / len(seconds) / networks) if seconds else NOTHING
 
 
 #: The built-in columns, in the order of the report.
@@ -70,6 +68,7 @@ def column_titles(summary: Summary) -> tuple[str, ...]:
 
 
 def _heading(description: Description) -> str:
+    """Return the title of a column with its unit and direction."""
     order = "" if description.higher_is_better else "lower is better"
     details = ", ".join(filter(None, (description.unit, order)))
     return f"{description.title} ({details})" if details else description.title
@@ -77,12 +76,11 @@ def _heading(description: Description) -> str:
 
 def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...]:
     """Return the cells of a method, in the order of :func:`column_titles`."""
-    names = own_columns(summary)
     record = summary.records.get(method)
     if record is None:
         return (NOTHING,) * len(column_titles(summary))
     values = {value.name: value.value for value in record.columns}
-    cells = [values.get(name) for name in names]
+    cells = map(values.get, own_columns(summary))
     return (
         *(
             column.cell_text(record, stage_of(category))

@@ -68,17 +68,18 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
 
 def differences(first: ExperimentResults, second: ExperimentResults) -> list[str]:
     """Return the dotted keys of settings whose values make two experiments incomparable."""
-    classes = {*_texts(first.config.get("methods")), *_texts(second.config.get("methods"))}
+    # Any text in the settings of a method may be the name of a class.
+    classes = {*_texts_in([results.config.get("methods") for results in (first, second)])}
     return conflicting_keys(first.config, second.config, is_table_neutral, classes)
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts_in(value: Any) -> Iterator[str]:
     """Yield every text in nested data."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list | tuple):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
+            yield from _texts_in(item)
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
@@ -147,6 +148,7 @@ def _differs_in_seed(name: str, results: Sequence[ExperimentResults]) -> bool:
     protocol = results[0].config.get("protocol") or {}
     if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
         return False
+    # Subsets are taken of one search, and scores on the test classes are not pooled.
     if protocol["search"].get("retrain_best") or protocol.get("selects_on") != "validation":
         return False
     return not any(_differing_settings(results[0], other, name) for other in results[1:])
@@ -159,8 +161,8 @@ def _differing_settings(
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
     # Any text in the settings may be the name of code, which has a fingerprint in ``codes``.
-    names = {*_texts(settings[0]), *_texts(settings[1])}
-    changed = [f"code.{name}" for name in sorted(names) if codes[0].get(name) != codes[1].get(name)]
+    names = sorted({*_texts_in(settings)})
+    changed = [f"code.{name}" for name in names if codes[0].get(name) != codes[1].get(name)]
     return [*differing_keys(settings[0], settings[1]), *changed]
 
 
@@ -174,8 +176,8 @@ class _Member:
     Attributes:
         source: the folder.
         names: the name of each method in the combined results, by its name in the folder.
-        first_run: offset added to the numbers of the folder's reproductions.
-        first_search: offset added to the numbers of the folder's searches, by method.
+        first_run: the number that the folder's reproduction 0 has in the combined results.
+        first_search: the same for search 0 of each method.
     """
 
     source: Source
@@ -186,6 +188,7 @@ class _Member:
 
 def _members(sources: Sequence[Source]) -> list[_Member]:
     """Return the folders with the names and numbers that they have in the combined results."""
+    # ``num_searches`` counts the searches of pooled methods in the folders so far.
     pooled_names, num_searches = pooled(sources), Counter[str]()
     num_folders = Counter(method.name for source in sources for method in source.results.methods)
     seeds = list(dict.fromkeys(source.seed for source in sources))
@@ -214,22 +217,20 @@ def _renamed(member: _Member) -> ExperimentResults:
     """Return the results of a folder under its names and numbers in the combined results."""
     results, names = member.source.results, member.names
     settings = [
-        entry | {"name": names.get(entry["name"], entry["name"])}
-        for entry in results.config.get("methods") or []
-    ]
-    rows = [
-        dataclasses.replace(
-            row,
-            method=names.get(row.method, row.method),
-            reproduction=row.reproduction + member.first_run,
-            search=None if row.search is None else row.search + member.first_search[row.method],
-        )
-        for row in results.rows
+        entry | {"name": names[entry["name"]]} for entry in results.config.get("methods") or []
     ]
     return dataclasses.replace(
         results,
         methods=tuple(_renamed_method(member, method) for method in results.methods),
-        rows=tuple(rows),
+        rows=tuple(
+            dataclasses.replace(
+                row,
+                method=names.get(row.method, row.method),
+                reproduction=row.reproduction + member.first_run,
+                search=None if row.search is None else row.search + member.first_search[row.method],
+            )
+            for row in results.rows
+        ),
         costs=tuple(
             dataclasses.replace(cost, method=names.get(cost.method, cost.method))
             for cost in results.costs
@@ -243,7 +244,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
     name, first_search = member.names[method.name], member.first_search[method.name]
 
     def renumbered(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
-        """Return trials with their numbers in the combined results."""
+        """Return trials with ``first`` added to their numbers, and with combined search numbers."""
         return tuple(
             dataclasses.replace(
                 trial,
@@ -270,7 +271,7 @@ def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
 def _methods(all_results: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
     """Return the methods of all folders; searches of pooled methods follow one another."""
     methods: dict[str, MethodResults] = {}
-    for method in (method for results in all_results for method in results.methods):
+    for method in itertools.chain(*(results.methods for results in all_results)):
         if (first := methods.get(method.name)) is not None:
             method = dataclasses.replace(
                 first,
@@ -291,6 +292,7 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
     Folders with the same seed have the same networks and images, and so the same baselines.
     """
+    # By baseline and category, the values of each run; a dict, whose keys stay in their order
     distinct_runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
         for (method, category, _), rows in itertools.groupby(
@@ -309,27 +311,30 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     """Return the deviations of all folders, labelled with their folders if not all have them."""
-    separate = Deviation(
+    several = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
         "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
-    deviations = [separate, *_not_pooled(sources)]
+    deviations = [several, *_not_pooled(sources)]
     if len({source.seed for source in sources}) > 1:
-        text = (
-            "The folders have different seeds; methods that are otherwise the same are further "
-            "searches of one method."
+        deviations.append(
+            Deviation(
+                "seeds",
+                "The folders have different seeds; methods that are otherwise the same are further "
+                "searches of one method.",
+            )
         )
-        deviations.append(Deviation("seeds", text))
     for fact in ("Versions", "Device", "GPU", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
-            text = "Not the same in all folders (see “How it was run”)."
-            deviations.append(Deviation(fact.lower(), text))
+            deviations.append(
+                Deviation(fact.lower(), "Not the same in all folders (see “How it was run”).")
+            )
     for deviation in merge_methods(d for source in sources for d in source.results.deviations):
         template = deviation.template
         labels = [
-            s.label for s in sources if template in {d.template for d in s.results.deviations}
+            s.label for s in sources if any(d.template == template for d in s.results.deviations)
         ]
         suffix = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
         deviations.append(dataclasses.replace(deviation, template=template + suffix))
@@ -337,7 +342,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
 
 
 def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
-    """Yield why methods of the same name in folders of different seeds were not pooled."""
+    """Yield the differences that keep methods of one name, with different seeds, from pooling."""
     pooled_names, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:
@@ -358,7 +363,7 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
     lines = []
     for key in dict.fromkeys(key for _, facts in folders for key in facts):
         values = [(label, facts[key]) for label, facts in folders if key in facts]
-        if len(values) == len(folders) and len({value for _, value in values}) == 1:
+        if len({facts.get(key) for _, facts in folders}) == 1:
             lines.append((key, values[0][1]))
         else:
             lines += [(f"{key} ({label})", value) for label, value in values]
@@ -375,12 +380,13 @@ def _config(all_results: Sequence[ExperimentResults], name: str) -> dict[str, An
     ``protocol.described`` has the descriptions of the user's metrics. If folders describe a metric
     differently, the first description counts.
     """
-    first, configs = all_results[0].config, [results.config for results in all_results]
+    configs = [results.config for results in all_results]
+    first = configs[0]
     metrics = [m for config in configs for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
     descriptions: dict[str, Any] = {}
-    for config in configs:
-        descriptions = (value_at(config, "protocol.described") or {}) | descriptions
+    for config in reversed(configs):
+        descriptions |= value_at(config, "protocol.described") or {}
     protocol["described"] = descriptions
     methods = {method["name"]: method for config in configs for method in config["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
@@ -391,20 +397,19 @@ def _queries(members: Sequence[_Member]) -> QueryScores | None:
 
     The result is ``None`` if no folder has such scores.
     """
-    scores = [(m, m.source.results.queries) for m in members]
-    first = next((queries for _, queries in scores if queries is not None), None)
-    if first is None:
+    scores = [(m, queries) for m in members if (queries := m.source.results.queries) is not None]
+    if not scores:
         return None
+    first = scores[0][1]
     loaders: dict[tuple[str, str, int], Callable[[], NDArray[np.float64] | None]] = {}
     for member, queries in scores:
-        if (
-            queries is not None
-            and queries.class_names == first.class_names
-            and np.array_equal(queries.labels, first.labels)
+        if queries.class_names == first.class_names and np.array_equal(
+            queries.labels, first.labels
         ):
             for row in member.source.results.rows:
                 key = member.names[row.method], row.category, row.reproduction + member.first_run
                 loaders[key] = partial(queries.load, row.method, row.category, row.reproduction)
+    # Runs without scores have a loader that returns None.
     return QueryScores(
         first.labels, first.class_names, lambda *run: loaders.get(run, lambda: None)()
     )

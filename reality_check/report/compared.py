@@ -58,7 +58,7 @@ _UNKNOWN = (
     "as one that loses to all others."
 )
 
-#: Trials by method, search and number.
+#: Trials by method, number of the search and number of the draw.
 _Trials = dict[tuple[str, int, int], TrialRecord]
 #: Test scores, each with the key of its trial and the name of its column.
 _Tests = list[tuple[tuple[str, int, int], str, float]]
@@ -115,15 +115,15 @@ def compare(
     trials, tests = _parsed(rows)
     if not trials:
         raise UsageError("the table has no trials.")
-    search = _search(trials, draws, budget)
+    search = _search_settings(trials, draws, budget)
     repeated = "budget" not in search
     results = ExperimentResults(
-        "Comparison",
-        "",
-        "",
-        True,
-        tuple(_methods(trials, common_draws == "no")),
-        tuple(_result_rows(trials, tests, repeated, scores == "own")),
+        name="Comparison",
+        protocol="",
+        reference="",
+        finished=True,
+        methods=tuple(_methods(trials, own_draws=common_draws == "no")),
+        rows=tuple(_result_rows(trials, tests, repeated, scores == "own")),
         deviations=(*(Deviation(a, _SAID[a]) for a in answers), Deviation("unknown", _UNKNOWN)),
         config={"protocol": {"search": search}},
         measure=metric or "score",
@@ -139,26 +139,27 @@ def compare(
             atomic_write(Path(html), report_html(results.name, sections))
         except (OSError, ValueError) as error:
             raise UsageError(f"--html {html} cannot be written: {error}.") from error
-    # Words in place of pictures
+    # A picture becomes its words, and an escaped character the character.
     text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
     return summary_data(analysis) | {"text": text}
 
 
-def _search(trials: _Trials, draws: str | None, budget: int | None) -> dict[str, int]:
-    """Return the trials of a search, and for single searches the budget that they are taken for.
+def _search_settings(trials: _Trials, draws: str | None, budget: int | None) -> dict[str, int]:
+    """Return the settings of the searches: ``trials`` of each, and ``budget`` if they are single.
 
     Raises:
         UsageError: a search should be repeated, or repeated searches differ in length.
     """
     sizes = Counter(key[:2] for key in trials)
-    searches = Counter(method for method, _ in sizes).values()
-    repeated, size = max(searches) > 1, min(sizes.values())
-    if min(searches) < 2 and (repeated or draws == "adaptive"):
+    num_searches = Counter(method for method, _ in sizes).values()
+    repeated, size = max(num_searches) > 1, min(sizes.values())
+    if min(num_searches) < 2 and (repeated or draws == "adaptive"):
         raise UsageError(
             "a method has one search, which shows what it found, not what another one would find; "
             "where the sampler is adaptive, or other methods have several searches, repeat it with "
             "other seeds, three times or more (column search)."
         )
+    # Repeated searches, and the budget if it is given, must all have one size.
     if repeated and {*sizes.values(), budget or size} != {size}:
         raise UsageError(
             "repeated searches must have equally many trials, which are the budget, but they have "
@@ -182,22 +183,22 @@ def study_rows(url: str, names: str) -> Iterator[dict[str, Any]]:
     file = storage_file(url)
     if file is not None and not file.exists():
         raise UsageError(f"--optuna {url}: there is no such file.")
-    storage, searches = open_storage(url), Counter[str]()
+    storage, num_searches = open_storage(url), Counter[str]()
     for text in names.split(","):
-        name = text.rpartition("=")[2]
+        name = text.rpartition("=")[2]  # without "=", this is the name of the method, too
         try:
             study = load_study(study_name=name, storage=storage)
             sign = -1 if study.direction.name == "MINIMIZE" else 1
         except (KeyError, RuntimeError) as error:
             raise UsageError(f"{url} has no study {name!r} with one objective.") from error
         method = text.partition("=")[0]
-        searches[method] += 1
+        num_searches[method] += 1
         for trial in study.trials:
             yield {
                 **trial.user_attrs,
                 **{f"params.{key}": value for key, value in trial.params.items()},
                 "method": method,
-                "search": searches[method],
+                "search": num_searches[method],
                 "trial": trial.number,
                 "validation": sign * (trial.value or 0.0)
                 if trial.state.name == "COMPLETE"
@@ -221,6 +222,7 @@ def _rows(table: Any, columns: Mapping[str, str]) -> Iterator[dict[str, str]]:
             if (plain := name.removeprefix("-")) not in present:
                 raise UsageError(f"there is no column {plain!r}, but {', '.join(present)}.")
             text = cells.get(plain, "")
+            # Negated, and two signs cancel; "-" is an empty cell.
             cells[column] = text if name == plain else f"-{text}".replace("--", "")
         yield {k: v for k, v in cells.items() if v.strip("-").lower() not in ("", "nan", "none")}
 
@@ -229,6 +231,7 @@ def _parsed(rows: Iterable[Mapping[str, str]]) -> tuple[_Trials, _Tests]:
     """Return the trials and the test scores of rows, each of a trial or of a retraining of one."""
     trials: _Trials = {}
     tests: _Tests = []
+    # Names of searches and of draws are numbered in the order in which they appear.
     searches, draws = (defaultdict[str, int](itertools.count().__next__) for _ in range(2))
     for row in rows:
         try:
@@ -239,6 +242,7 @@ def _parsed(rows: Iterable[Mapping[str, str]]) -> tuple[_Trials, _Tests]:
                 f"every row needs a method, a trial, and numbers as scores: {error} in {row}."
             ) from error
         key = method, searches[row.get("search", "")], draws[draw]
+        # A row with test scores alone is a retraining; a trial without any score diverged.
         validation = scores.pop("validation", None if scores else DIVERGED)
         if validation is not None:
             if key in trials:
@@ -256,13 +260,24 @@ def _methods(trials: _Trials, own_draws: bool) -> Iterator[MethodResults]:
     """Yield the methods with their trials in the order of their draws."""
     for name, keys in itertools.groupby(sorted(trials), key=lambda key: key[0]):
         search = tuple(trials[key] for key in keys)
-        # Without hyper-parameters, the draw is what methods may have in common.
-        searched = tuple(search[0].params) or ("draw",)
-        yield MethodResults(name, "", search, searched=searched, has_own_draws=own_draws)
+        yield MethodResults(
+            name,
+            "",
+            search,
+            # Without hyper-parameters, the draw is what methods may have in common.
+            searched=tuple(search[0].params) or ("draw",),
+            has_own_draws=own_draws,
+        )
 
 
 def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> Iterator[ResultRow]:
     """Yield the test scores of the winners of repeated searches, or of all trials of single ones.
+
+    Args:
+        trials: the trials.
+        tests: the test scores.
+        repeated: whether searches are repeated.
+        own: whether scores are of the trials' own networks.
 
     Raises:
         UsageError: a score is missing or out of place, or is neither a fraction nor in percent.
@@ -274,7 +289,7 @@ def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> I
             "the method, search and trial (or draw) of the trial that it repeats."
         )
     ranked = sorted(trials, key=lambda key: (trials[key].value, key in scored))
-    winners = {*{key[:2]: key for key in ranked}.values()}  # the last of each search
+    winners = {*{key[:2]: key for key in ranked}.values()}  # the last key of each search
     for method, *_ in winners - scored:
         raise UsageError(
             f"the best trial of a search of {method} has no test score (0 if training diverged)."
@@ -283,25 +298,25 @@ def _result_rows(trials: _Trials, tests: _Tests, repeated: bool, own: bool) -> I
         raise UsageError(
             "test scores are the validation scores, which say too much of a trial that they chose."
         )
-    if own and len({test[:2] for test in tests}) < len(tests):
+    if own and len({(key, column) for key, column, _ in tests}) < len(tests):
         raise UsageError(
             "a trial has several test scores, but one network of its own (--scores retrained if "
             "these are retrainings)."
         )
-    most = max(abs(value) for *_, value in tests)
-    if most > 100:
+    highest = max(abs(value) for *_, value in tests)
+    if highest > 100:
         raise UsageError(
-            f"test scores must be fractions or percent, got {most:g}; divide all by one number, "
+            f"test scores must be fractions or percent, got {highest:g}; divide all by one number, "
             "which changes no verdict."
         )
     for run, (key, column, value) in enumerate(sorted(tests)):
         if key in winners or not repeated:
-            value /= 100 if most > 1 else 1
+            value /= 100 if highest > 1 else 1
             yield ResultRow("", key[0], column.removeprefix("test."), run, PRIMARY, value, *key[1:])
 
 
 def _check_budget(summary: Summary) -> None:
-    """Refuse a number of trials that cannot be estimated from single searches."""
+    """Raise ``UsageError`` if searches of this many trials cannot be estimated from single ones."""
     budget = summary.budget
     for rows in summary.rows.values():
         validation, tests = summary.subsets(rows)

@@ -63,7 +63,7 @@ def find_deviations(
     deviations = [
         *unequal_treatment(experiment, methods),
         *grown(steps),
-        *[Deviation("copies", copies, True)] * bool(copies),  # none if ``copies`` is empty
+        *([Deviation("copies", copies, True)] if copies else ()),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods, finished),
         *_cut_short(methods),
@@ -93,10 +93,12 @@ def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
     """Yield a deviation for each method of which trials or runs are missing."""
+    if finished:
+        return
     planned: dict[str, Counter[Stage]] = defaultdict(Counter)
     for study in make_plan(experiment):
         planned[study.key.method][study.key.stage] += study.num_trials
-    for method in methods if not finished else ():
+    for method in methods:
         missing = []
         for stage, count in planned[method.name].items():
             # The attributes with the trials are named like the stages.
@@ -104,10 +106,14 @@ def _missing_work(
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
             elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
-                break  # no winner to train again
+                break  # no winner to train again, so later stages are not missing
         if missing:
-            text = f"Not finished: {{methods}} ({', '.join(missing)})."
-            yield Deviation("unfinished", text, True, (method.name,))
+            yield Deviation(
+                "unfinished",
+                f"Not finished: {{methods}} ({', '.join(missing)}).",
+                True,
+                (method.name,),
+            )
 
 
 def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Deviation]:
@@ -158,9 +164,12 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
             if value.problem:
                 text = f"The column {value.name} of {{methods}} is empty: {value.problem}."
                 yield Deviation(f"The column {value.name}", text, methods=(method.name,))
-    for name in (name for name, different in codes.items() if len(different) > 1):
-        text = f"The column {name} was computed by different code for some methods."
-        yield Deviation(f"The column {name}", text)
+    for name, fingerprints in codes.items():
+        if len(fingerprints) > 1:
+            yield Deviation(
+                f"The column {name}",
+                f"The column {name} was computed by different code for some methods.",
+            )
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
@@ -188,7 +197,8 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
         serious |= is_serious(count, trainings)
         phases = Counter(p for t in method.reproductions for fold in t.cut_short for p in fold)
         by_phase = ", ".join(f"phase {phase}: {phases[phase]}" for phase in sorted(phases))
-        texts.append(f"{method.name} {count} of {trainings}{f' ({by_phase})' * (2 in phases)}")
+        suffix = f" ({by_phase})" if 2 in phases else ""
+        texts.append(f"{method.name} {count} of {trainings}{suffix}")
     if texts:
         yield Deviation(
             "short training",
@@ -235,8 +245,8 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     """Yield a deviation on search trials that took several attempts."""
-    counts = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
-    if restarts := {name: count for name, count in counts.items() if count}:
+    restarts = {m.name: count for m in methods if (count := sum(t.attempts - 1 for t in m.search))}
+    if restarts:
         yield Deviation(
             "restarts",
             "Attempts repeated with the same parameters after a stop, an error or a lost worker: "
@@ -291,9 +301,8 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
         )
         yield from _differences(ours, theirs, reference.name)
         return
-    name = published.config
     variant = [f"variant={experiment.variant}"] if experiment.variant else []
-    shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
+    shipped = load_experiment(configs_root() / f"{published.config}.yaml", variant)
     ours, theirs = (_relevant_settings(source) for source in (experiment, shipped))
     if experiment.dataset.name != shipped.dataset.name:
         yield Deviation(
@@ -309,25 +318,25 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
 def _relevant_settings(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that affect the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
-    settings = {key: plain[key] for key in ("dataset", "model", "methods")}
-    settings["dataset"] = {
+    dataset = {
         key: value
-        for key, value in settings["dataset"].items()
+        for key, value in plain["dataset"].items()
         if key != "name" and not is_result_neutral(f"dataset.{key}")
     }
-    return {**settings, **_rules(experiment.protocol)}
+    settings = {"dataset": dataset, "model": plain["model"], "methods": plain["methods"]}
+    return settings | _rules(experiment.protocol)
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
     """Yield differences in trunk, weights and head, and in how image files are decoded."""
     published = reference.published
-    pairs = []
+    pairs = []  # topic, published settings, and ours
     if published.model is not None:
         models = [named_model(published.model), experiment.model]
         theirs, ours = (model.plain(exclude={"name"}) for model in models)
         pairs.append(("model", theirs, ours))
     images = experiment.dataset.plain(include=set(published.images))
-    if "resize" in images:
+    if "resize" in images:  # else the data set has no image files
         pairs.append(("images", published.images, images))
     for topic, expected, actual in pairs:
         texts = [
@@ -384,15 +393,15 @@ def _text_at(data: Any, dotted: str) -> str:
 
 
 def _value_text(value: Any) -> str:
-    """Return a setting in words; long lists are abbreviated."""
-    if isinstance(value, Mapping) and {"low", "high"} <= set(value):
-        scale = ", log" if value.get("log") else ""
-        return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
+    """Return a setting in words; long lists are abbreviated, lists of lists given by lengths."""
     if isinstance(value, Mapping):
+        if {"low", "high"} <= value.keys():
+            scale = ", log" if value.get("log") else ""
+            return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
         return "{" + ", ".join(f"{key}: {_value_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
-        return f"{len(value)} lists of " + _value_text([len(item) for item in value])
     if isinstance(value, list):
+        if value and all(isinstance(item, list) for item in value):
+            return f"{len(value)} lists of " + _value_text([len(item) for item in value])
         names = [
             v["name"] if isinstance(v, Mapping) and "name" in v else _value_text(v) for v in value
         ]

@@ -40,12 +40,11 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                 )
         _check_different(group)
     boards = [Summary(combine(group)) for group in grouped]
-    # One run of each group is hashed, because combined results have other names of methods.
+    # The first run of a group is hashed, since combined results have other names of methods.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
-    index = _index(boards, hashes)
-    overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
-    numbered = enumerate(zip(boards, hashes, strict=True), 1)
-    sections = [_section(number, board, digest) for number, (board, digest) in numbered]
+    blocks = Bullets(_HOW_TO_READ), _index(boards, hashes)
+    overview = Section("overview", "Data sets and protocols", blocks)
+    sections = map(_section, itertools.count(1), boards, hashes)
     return report_html("Leaderboard", [overview, *sections])
 
 
@@ -53,6 +52,7 @@ def _check_different(sources: Sequence[Source]) -> None:
     """Raise ``UsageError`` if two runs have the same results, which would count twice."""
     for first, second in itertools.combinations(sources, 2):
         for method in first.results.methods:
+            # The rows of the method in each of the two runs
             rows = [
                 [(r.category, r.reproduction, r.metric, r.value) for r in s.results.rows
                  if r.method == method.name]
@@ -72,15 +72,14 @@ def _index(boards: Sequence[Summary], hashes: Sequence[str]) -> PlainTable:
     for board, digest in zip(boards, hashes, strict=True):
         results, config = board.results, board.results.config
         counts = str(len(board.methods)), str(len(results.folders))
-        names = config["dataset"]["name"], results.protocol, digest
-        rows.append((*names, config["model"]["trunk"], *counts))
+        data_set, trunk = config["dataset"]["name"], config["model"]["trunk"]
+        rows.append((data_set, results.protocol, digest, trunk, *counts))
     return PlainTable("A table for each.", header, tuple(rows), words=header[:4])
 
 
 def _section(number: int, board: Summary, digest: str) -> Section:
     """Return the section of a board; ``digest`` is its protocol hash."""
-    results = board.results
-    config = results.config
+    results, config = board.results, board.results.config
     facts = (
         ("Images", f"fingerprint {config['code']['dataset'][:16]}"),
         ("Protocol hash", digest),

@@ -51,7 +51,7 @@ def compute_columns(
         for value in values:
             if value.problem:
                 log(f"The column {value.name} of {method.name} is empty: {value.problem}.")
-        content = json.dumps([dataclasses.asdict(value) for value in values], indent=1)
+        content = json.dumps(list(map(dataclasses.asdict, values)), indent=1)
         atomic_write(_path(recorded.out_dir, method.name), content + "\n")
 
 
@@ -100,7 +100,7 @@ def _column_value(name: str, records: MethodRecords) -> ColumnValue:
 
 
 def _number(function: Callable[[MethodRecords], Any], records: MethodRecords) -> float | None:
-    """Return what ``function`` returns.
+    """Return the number, or None, that the user's ``function`` returns.
 
     Raises:
         UsageError: ``function`` raised, or returned neither a finite number nor None.

@@ -42,17 +42,18 @@ def scatter_of(results: ExperimentResults) -> Shares:
 
 def mean_scatter(summary: Summary) -> Shares | None:
     """Return the mean variances in the first category; ``None`` if no method has both variances."""
-    methods = [method for method in summary.methods if method not in summary.controls]
-    variances = [summary.scatter(summary.categories[0], m) for m in methods]
+    category = summary.categories[0]
+    variances = [summary.scatter(category, m) for m in summary.methods if m not in summary.controls]
     known = [(s.search, s.training) for s in variances if None not in (s.search, s.training)]
     if not known:
         return None
     search, training = (fmean(v or 0.0 for v in column) for column in zip(*known, strict=True))
-    pairs = summary.comparisons(summary.categories[0])
-    apart = sum((pair.difference.error or 0.0) ** 2 for pair in pairs)
-    errors = {m: e.error or 0.0 for m, e in summary.estimates(summary.categories[0]).items()}
-    together = sum(errors[p.better] ** 2 + errors[p.other] ** 2 for p in pairs)
-    return Shares(search, training, 1 - apart / together if together else 0.0)
+    pairs, estimates = summary.comparisons(category), summary.estimates(category)
+    # Squared errors of differences, as they are and as they would be of independent methods
+    actual = sum((pair.difference.error or 0.0) ** 2 for pair in pairs)
+    squares = {method: (estimate.error or 0.0) ** 2 for method, estimate in estimates.items()}
+    independent = sum(squares[pair.better] + squares[pair.other] for pair in pairs)
+    return Shares(search, training, 1 - actual / independent if independent else 0.0)
 
 
 def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = None) -> str:
@@ -64,8 +65,6 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
         like: expected variances, e.g. from :func:`scatter_of`; ``None`` stands for :data:`BANK`.
     """
     shares = like or BANK
-    assert shares.search is not None
-    assert shares.training is not None
     search = protocol.search
     if Stage.SEARCH not in protocol.stages:
         return "differences: between these settings only, since nothing is searched"
@@ -80,10 +79,10 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)
         degrees = search.repeats - 1
-    degrees = welch_degrees(degrees)  # losses that share no luck
     pairs = max(1, math.comb(methods, 2)) * len(protocol.categories)
-    error *= math.sqrt(2 * (1 - shares.common))
-    least = smallest_detectable(error, degrees, pairs=pairs)
+    error *= math.sqrt(2 * (1 - shares.common))  # of a difference
+    # Degrees of freedom are those of losses that share no luck.
+    least = smallest_detectable(error, welch_degrees(degrees), pairs=pairs)
     source = "that folder" if like else "docs/calibration.md, which --like RUN replaces"
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "

@@ -30,11 +30,11 @@ def run_facts(
         gpu_settings: number of attempts with each set of GPU options.
     """
     protocol = experiment.protocol
-    searched = Stage.SEARCH in protocol.stages
+    search = _search_fact(protocol) if Stage.SEARCH in protocol.stages else None
     tf32 = f"TF32 {'on' if protocol.training.tf32 else 'off'}"
     return [
         *_data_facts(data, protocol),
-        ("Search", _search_fact(protocol) if searched else "none: all values are fixed"),
+        ("Search", search or "none: all values are fixed"),
         ("Device", data.get("device", "not recorded")),
         *([("GPU", f"{_with_counts(gpus)}, {tf32}")] if gpus else []),
         *([("GPU settings", _with_counts(gpu_settings))] if gpu_settings else []),
@@ -66,10 +66,9 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
     if not data:
         return [("Data set", "not recorded")]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
-    queries = data.get("queries")
     noun = data["noun"]
     test = f"{data['test_images']} test {noun}s"
-    if queries is not None:
+    if (queries := data.get("queries")) is not None:
         test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
     tested = protocol.split.test_classes
     chosen = _TEST_CLASSES[tested] if isinstance(tested, str) else "named in the protocol"
@@ -84,19 +83,19 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
             f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
         ),
     ]
-    if data.get("origin"):
+    if data.get("origin"):  # listed after the data set
         facts.insert(1, ("Samples", data["origin"]))
     if protocol.selects_on == "validation":
-        split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
-        facts.append(("Folds", split))
+        facts.append(
+            ("Folds", f"rule {protocol.split.rule}; training + validation classes: {folds}")
+        )
     if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
         facts.append(("Network input", _size(data["input_shape"])))
     if data.get("lone_images"):
         facts.append(
             (f"Classes of one {noun}", f"{data['lone_images']}; their {noun}s are no queries")
         )
-    if data.get("skipped"):
-        files = data["skipped"]
+    if files := data.get("skipped"):
         more = f" and {len(files) - 3} more" if len(files) > 3 else ""
         text = f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"
         facts.append(("Images left out", text))

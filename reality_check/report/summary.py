@@ -124,6 +124,7 @@ class Summary:
         return {key: self._by_repeat(rows) for key, rows in self.rows.items()}
 
     def _by_repeat(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
+        """Return the values of rows by the number of their repeat, see :meth:`_repeat_of`."""
         repeats: dict[int, tuple[float, ...]] = {}
         for row in rows:
             repeat = self._repeat_of(row)
@@ -131,6 +132,7 @@ class Summary:
         return repeats
 
     def _repeat_of(self, row: ResultRow) -> int:
+        """Return the number of a row's search, or of its reproduction without repeated searches."""
         if self.evidence is Evidence.SEARCHES and row.search is not None:
             return row.search
         return row.reproduction
@@ -143,8 +145,7 @@ class Summary:
     @cached_property
     def methods(self) -> tuple[str, ...]:
         """Names of the methods in the experiment's order."""
-        named = [method.name for method in self.results.methods]
-        return tuple(dict.fromkeys(named + [row.method for row in self.results.rows]))
+        return tuple(dict.fromkeys([*self.records, *(row.method for row in self.results.rows)]))
 
     @cached_property
     def origins(self) -> dict[str, str]:
@@ -154,9 +155,8 @@ class Summary:
     @cached_property
     def categories(self) -> tuple[str, ...]:
         """Categories that the experiment asks for or has results in, in the order of tables."""
-        asked = self._protocol("categories")
-        named = [c for c in asked if isinstance(c, str)] if isinstance(asked, list) else []
-        present = {row.category for row in self.results.rows} | set(named)
+        asked = self._protocol("categories") or ()
+        present = {*asked, *(row.category for row in self.results.rows)}
         return tuple(dict.fromkeys([c for c in CATEGORIES if c in present] + sorted(present)))
 
     @cached_property
@@ -167,9 +167,9 @@ class Summary:
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
         """Return each method's values: of its reproductions, or the means of its searches."""
         return {
-            method: tuple(map(fmean, self.repeats[category, metric, method].values()))
+            method: tuple(map(fmean, repeats.values()))
             for method in self.methods
-            if (category, metric, method) in self.repeats
+            if (repeats := self.repeats.get((category, metric, method)))
         }
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
@@ -178,18 +178,18 @@ class Summary:
             estimates = {}
             for method in self.methods:
                 if rows := self.rows.get((category, metric, method)):
-                    estimates[method] = self.estimate(rows)
+                    estimate = self.estimate(rows)
                     if self.evidence is Evidence.SEARCHES:
-                        estimates[method] = allow_for_skew(
-                            estimates[method], self._search_trials(method)
-                        )
+                        estimate = allow_for_skew(estimate, self._search_trials(method))
+                    estimates[method] = estimate
             self._estimates[category, metric] = estimates
         return self._estimates[category, metric]
 
     def _search_trials(self, method: str) -> Any:
         """Return the number of trials of each search of a method."""
-        method_trials = self.results.settings_of(method).get("trials")
-        return method_trials or self._protocol("search.trials")
+        # A method may have a number of its own.
+        own_number = self.results.settings_of(method).get("trials")
+        return own_number or self._protocol("search.trials")
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
         """Return the estimate of a method.
@@ -229,9 +229,7 @@ class Summary:
         1 / Σw² − 1 of an estimate with weights w (1 / K each for K searches).
         """
         repeats = self.repeats.get((category, PRIMARY, method), {})
-        if self.evidence is Evidence.SEARCHES and any(
-            len(values) > 1 for values in repeats.values()
-        ):
+        if self.evidence is Evidence.SEARCHES and max(map(len, repeats.values()), default=0) > 1:
             return variance_shares(list(repeats.values()))
         estimate = self.estimates(category).get(method)
         if not self.evidence.of_losses or estimate is None or estimate.error is None:
@@ -243,13 +241,12 @@ class Summary:
         """Return the weight of each reproduction in a method's estimate; weights sum to 1."""
         rows = self.rows[category, PRIMARY, method]
         if self.evidence is not Evidence.SUBSETS:
-            repeats = self.repeats[category, PRIMARY, method]
-            size = {repeat: len(values) * len(repeats) for repeat, values in repeats.items()}
-            return {row.reproduction: 1 / size[self._repeat_of(row)] for row in rows}
-        validation, tests = self.subsets(rows)
-        share = subset_shares(validation, tests, self.budget)
+            # A mean of means: repeats count equally, and so do the values of one repeat.
+            sizes = Counter(map(self._repeat_of, rows))
+            return {r.reproduction: 1 / (sizes[self._repeat_of(r)] * len(sizes)) for r in rows}
+        share = subset_shares(*self.subsets(rows), self.budget)
         position = self._positions(method)
-        times = Counter(row.trial for row in rows)
+        times = Counter(row.trial for row in rows)  # how often each trial was retrained
         return {
             row.reproduction: share.get(position.get(row.trial, -1), 0.0) / times[row.trial]
             for row in rows
@@ -263,12 +260,13 @@ class Summary:
     def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
         """Return the validation score of each trial, and the test scores of retrained trials.
 
-        Test scores are by position among the validation scores. The method must have one random
-        search (:attr:`Evidence.SUBSETS`).
+        Test scores are by position among the validation scores. The method of the rows must have
+        one random search (:attr:`Evidence.SUBSETS`).
         """
         method = rows[0].method
         trials = [t for t in self.records[method].search if t.state == "complete"]
         position = self._positions(method)
+        # A trial that diverged counts as 0, so its score is known without a retraining.
         tests: dict[int, list[float]] = {
             number: [0.0] for number, trial in enumerate(trials) if trial.diverged is not None
         }
@@ -279,7 +277,7 @@ class Summary:
         return validation, {number: fmean(values) for number, values in tests.items()}
 
     def _positions(self, method: str) -> dict[int | None, int]:
-        """Return the position of each complete trial among the complete ones, by its number."""
+        """Return the position of each complete trial among these, by the trial's number."""
         complete = [t for t in self.records[method].search if t.state == "complete"]
         return {trial.trial_index: number for number, trial in enumerate(complete)}
 
@@ -298,7 +296,7 @@ class Summary:
             }
             found = compare_estimates(
                 estimates,
-                lambda each, *pair: self.shared_draws(*((each, metric, method) for method in pair)),
+                lambda each, a, b: self.shared_draws((each, metric, a), (each, metric, b)),
             )
             self._comparisons[metric] = {
                 each: tuple(
@@ -324,11 +322,12 @@ class Summary:
             seeds.get(records[0].origin) != seeds.get(records[1].origin)
         ):
             return 0.0
-        units = (
-            [self._positions(key[2]).keys() for key in (first, second)]
-            if self.evidence is Evidence.SUBSETS
-            else [self.repeats[key].keys() for key in (first, second)]
-        )
+        subsets = self.evidence is Evidence.SUBSETS
+        # The numbers of the trials, searches or reproductions that each result comes from
+        units = [
+            (self._positions(key[2]) if subsets else self.repeats[key]).keys()
+            for key in (first, second)
+        ]
         names = [{*record.searched} for record in records]
         most = max(map(len, names))
         if not most or units[0] != units[1]:
@@ -336,17 +335,17 @@ class Summary:
         share = len(names[0] & names[1]) / most
         if self._protocol("search.sampler") in (None, *INDEPENDENT):
             return share
-        trials = max(self._search_trials(key[2]) for key in (first, second))
+        # A sampler that learns draws only its first trials at random.
+        trials = max(self._search_trials(record.name) for record in records)
         return share * min(1.0, self._protocol("search.startup_trials") / trials)
 
     def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
         """Return the probability that the first method's score is above the other's."""
-        names = (pair.better, pair.other)
         if self.evidence is not Evidence.SUBSETS:
             samples = self.samples(category, metric)
             return probability_of_improvement(samples[pair.better], samples[pair.other])
         values, weights = [], []
-        for name in names:
+        for name in (pair.better, pair.other):
             validation, tests = self.subsets(self.rows[category, metric, name])
             shares = subset_shares(validation, tests, self.budget)
             values.append([tests[trial] for trial in shares])
@@ -386,11 +385,11 @@ class Summary:
         records: tuple[TrialRecord, ...] = getattr(method, stage)
         done = sum(record.state == "complete" for record in records)
         asked = {
-            Stage.SEARCH: bool(method.searched),
-            Stage.REPRODUCTIONS: self.categories != ("complete",) or bool(records),
+            Stage.SEARCH: method.searched,
+            Stage.REPRODUCTIONS: self.categories != ("complete",) or records,
             Stage.FINAL: "complete" in self.categories,
         }
-        if not asked[stage]:
+        if not asked[stage]:  # the experiment does not have the stage
             return Progress(done, None)
         planned = self._planned(method.name, stage)
         return Progress(done, max(planned or 0, len(records)) or planned)
@@ -407,11 +406,12 @@ class Summary:
         """Return the planned number of trials or runs of a stage, over all searches."""
         repeats = self._protocol("search.repeats") or 1
         if stage is Stage.SEARCH:
-            num_per_search, searches = self._search_trials(method), repeats
+            count = self._search_trials(method)
         else:
-            num_per_search = self._protocol("reproductions")
-            searches = self._protocol("search.retrain_best") or repeats
-        return num_per_search * searches if isinstance(num_per_search, int) else None
+            count = self._protocol("reproductions")
+            # The trials that are retrained: the best few of one search, or the winner of each
+            repeats = self._protocol("search.retrain_best") or repeats
+        return count * repeats if isinstance(count, int) else None
 
 
 def retrained_trials(method: MethodResults) -> list[TrialRecord]:
@@ -420,11 +420,9 @@ def retrained_trials(method: MethodResults) -> list[TrialRecord]:
         trials = {(trial.search, trial.trial_index): trial for trial in method.search}
         return [trials[key] for key in method.retrained if key in trials]
     best: dict[int, TrialRecord] = {}
-    for trial in method.search:
-        if completed(trial) and trial.diverged is None:
-            known = best.setdefault(trial.search, trial)
-            if (trial.value or 0.0) > (known.value or 0.0):
-                best[trial.search] = trial
+    usable = (trial for trial in method.search if completed(trial) and trial.diverged is None)
+    for trial in sorted(usable, key=lambda trial: -(trial.value or 0.0)):
+        best.setdefault(trial.search, trial)  # the first of equally good ones
     return [best[search] for search in sorted(best)]
 
 

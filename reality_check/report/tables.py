@@ -14,8 +14,8 @@ from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
 from reality_check.report.summary import Evidence, Summary
 from reality_check.report.wording import NOTHING, interval_text, size_text
-from reality_check.results import ExperimentResults, Record, ResultRow
-from reality_check.statistics import Estimate, over_searches
+from reality_check.results import ExperimentResults, Record
+from reality_check.statistics import Estimate, t_interval
 
 #: Header of ``results.csv`` and ``baselines.csv``.
 COLUMNS = tuple(Record.__annotations__)
@@ -121,6 +121,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
     categories = [name for name in summary.categories if summary.samples(name, PRIMARY)]
     if not categories:
         return None
+    # One column of cells for each category; methods are ordered by the first one.
     first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
     rows = [_row(summary, first, method, columns, num_counted=1) for method in summary.methods]
     rows.sort(key=lambda row: row.cells[0].rank)
@@ -141,15 +142,15 @@ def _row(
 ) -> TableRow:
     """Return a method's row; ``n`` covers the first ``num_counted`` cells, or all."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
-    size = _size(summary, method, category, cells[:num_counted])
-    return TableRow(method, cells, size, columns=column_cells(summary, method, category))
+    n = _size(summary, method, category, cells[:num_counted])
+    return TableRow(method, cells, n, columns=column_cells(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """Yield a row for each baseline (untrained networks, raw input), in the first category."""
     for name, values in summary.baselines.items():
         cells = tuple(
-            Cell(over_searches([[v] for v in values[m]]), fraction=metric_of(m).percent)
+            Cell(t_interval(values[m]), fraction=metric_of(m).percent)
             if m in values
             else Cell(None)
             for m in metrics
@@ -168,11 +169,6 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
     """Return the tables of metrics asked for in addition to the three; empty if there are none."""
     metrics = summary.final_metrics
     return [comparison_table(summary, name, metrics) for name in summary.categories if metrics]
-
-
-def csv_text(rows: Iterable[ResultRow]) -> str:
-    """Return ``rows`` as CSV with a header and with all digits of values."""
-    return csv_of(COLUMNS, (row.record().values() for row in rows))
 
 
 def results_csv(results: ExperimentResults) -> str:
@@ -202,19 +198,21 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
-    """Return the cells of one metric by method, with the best and close ones marked."""
+    """Return the cells of one metric by method, with the best and close ones marked.
+
+    Pairs are ordered by the mean, so the leader is in the first pair, or in the last one if lower
+    is better. It need not be the best method of the column, which may be a control.
+    """
     intervals, description = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
-    is_ranked = description.higher_is_better is not None
-    find_best = max if description.sign > 0 else min
-    top = find_best(finite) if len(finite) > 1 and is_ranked else math.inf
-    comparisons = summary.comparisons(category, metric) if is_ranked else ()
-    leader = None
-    if comparisons:
-        leader = comparisons[0].better if description.sign > 0 else comparisons[-1].other
-    pairs = [{c.better, c.other} for c in comparisons if not c.distinct]
-    # The methods that are in such a pair with the leader
-    close = set[str]().union(*(pair - {leader} for pair in pairs if leader in pair))
+    top, close = math.inf, set[str]()
+    if description.higher_is_better is not None and len(finite) > 1:
+        top = max(finite) if description.sign > 0 else min(finite)
+        pairs = summary.comparisons(category, metric)
+        for pair in pairs:  # none if all methods but one are controls
+            leader = pairs[0].better if description.sign > 0 else pairs[-1].other
+            if leader in (pair.better, pair.other) and not pair.distinct:
+                close |= {pair.better, pair.other} - {leader}
     return {
         method: Cell(
             interval,
@@ -229,6 +227,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
     """Return the number of values of a row, and the planned number if some are missing."""
     sizes = sorted({cell.interval.effective_n for cell in cells if cell.interval is not None})
+    # The smallest and the largest, if metrics differ in it
     text = " to ".join(dict.fromkeys(map(size_text, sizes[:1] + sizes[-1:]))) or "0"
     record = summary.records.get(method)
     planned = summary.planned_repeats(record, stage_of(category)) if record else None

@@ -19,9 +19,9 @@ from reality_check.utils.environment import split_versions
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"
 #: Keys that extend searches.
-_LONGER_SEARCH = NUMBERS[:2]
+_LONGER_SEARCH = {*NUMBERS[:2]}
 #: Keys that add searches or runs.
-_MORE_RUNS = NUMBERS[2:]
+_MORE_RUNS = {*NUMBERS[2:]}
 
 
 def unequal_treatment(
@@ -30,6 +30,7 @@ def unequal_treatment(
     """Yield deviations on settings other than the loss that differ between the methods."""
     num_trials = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
     per_parameter = experiment.protocol.search.trials_per_parameter
+    # By method, the number of hyper-parameters that are searched
     num_searched = {m.name: len(m.searched) for m in methods if m.search}
     if per_parameter is not None:
         trials = {name: per_parameter * max(1, count) for name, count in num_searched.items()}
@@ -38,15 +39,19 @@ def unequal_treatment(
             f"Each search has {per_parameter} trials for every hyper-parameter, not an equal "
             f"number for all methods, as was declared: {counts_text(trials)}.",
         )
-    elif len(set(num_trials.values())) > 1:
-        text = f"The methods have unequal numbers of trials: {counts_text(num_trials)}."
-        yield Deviation("unequal search", text, True)
-    if per_parameter is None and len(set(num_searched.values())) > 1:
-        yield Deviation(
-            "searched parameters",
-            "All methods get the same number of trials, but they search different numbers of "
-            f"hyper-parameters: {counts_text(num_searched)}.",
-        )
+    else:
+        if len(set(num_trials.values())) > 1:
+            yield Deviation(
+                "unequal search",
+                f"The methods have unequal numbers of trials: {counts_text(num_trials)}.",
+                True,
+            )
+        if len(set(num_searched.values())) > 1:
+            yield Deviation(
+                "searched parameters",
+                "All methods get the same number of trials, but they search different numbers of "
+                f"hyper-parameters: {counts_text(num_searched)}.",
+            )
     two_phases = [m.name for m in experiment.methods if m.phase2 is not None]
     single_phase = [m.name for m in experiment.methods if m.phase2 is None]
     if experiment.protocol.training.phases == "method" and two_phases and single_phase:
@@ -168,8 +173,7 @@ def _software(studies: Studies) -> Iterator[Deviation]:
 def _software_of(study: StudyState) -> dict[str, str]:
     """Return the versions of packages, the machine and the devices that a study ran with."""
     about = study.about
-    trials = study.complete.values()
-    devices = {trial.gpu or trial.device_kind for trial in trials}
+    devices = {trial.gpu or trial.device_kind for trial in study.complete.values()}
     versions = split_versions(about.get("versions", ""))
     if about.get("sampler") in INDEPENDENT:
         versions.pop("optuna", None)  # an independent sampler draws nothing with it
@@ -191,13 +195,13 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
         text = f"Step {number} ({start} UTC): {describe_changes(step.changes)}."
         search = _results_before(step, Stage.SEARCH)
         runs = _results_before(step, Stage.REPRODUCTIONS, Stage.FINAL) or search
-        if search and any(key in step.changes for key in _LONGER_SEARCH):
+        if search and _LONGER_SEARCH & step.changes.keys():
             text += (
                 f" The searches were extended after their results could be seen ({search}), which "
                 "may favour methods that looked bad before."
             )
             yield Deviation("extended search", text, True)
-        elif runs and any(key in step.changes for key in _MORE_RUNS):
+        elif runs and _MORE_RUNS & step.changes.keys():
             text += (
                 f" More was trained after results could be seen ({runs}), which may favour "
                 "stopping at a welcome result."
@@ -208,8 +212,9 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
 
 
 def _results_before(step: Step, *stages: Any) -> str:
-    """Return in words how many trials of the stages each method had before the step."""
-    counts = {
-        method: sum(done.get(stage, 0) for stage in stages) for method, done in step.done.items()
-    }
-    return ", ".join(f"{count} of {method}" for method, count in counts.items() if count)
+    """Return in words how many trials of the stages each method had before the step, or ``""``."""
+    return ", ".join(
+        f"{count} of {method}"
+        for method, done in step.done.items()
+        if (count := sum(done.get(stage, 0) for stage in stages))
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -69,10 +70,8 @@ def interval_text(interval: Centred, fraction: bool = True) -> str:
         interval: the mean and its interval.
         fraction: whether the mean is a fraction, which is printed in percent.
     """
-    numbers = (
-        [interval.mean] if interval.half_width is None else [interval.mean, interval.half_width]
-    )
-    return " ± ".join(percent(n) if fraction else rounded(n, 3) for n in numbers)
+    numbers = (interval.mean, interval.half_width)
+    return " ± ".join(percent(n) if fraction else rounded(n, 3) for n in numbers if n is not None)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
@@ -100,12 +99,10 @@ def file_name(name: str, names: Iterable[str]) -> str:
     If this makes two of ``names``, the names of all methods, equal, a digest is appended.
     """
 
-    def plain(text: str) -> str:
-        return re.sub(r"[^\w.+-]+", "_", text)
-
-    # File systems may ignore case.
-    shared = sum(plain(other).lower() == plain(name).lower() for other in names) > 1
-    return f"{plain(name)}_{sha256(name.encode()).hexdigest()[:6]}" if shared else plain(name)
+    plain, *others = (re.sub(r"[^\w.+-]+", "_", text) for text in (name, *names))
+    # File systems may ignore case. The names of all methods include this one.
+    shared = sum(other.lower() == plain.lower() for other in others) > 1
+    return f"{plain}_{sha256(name.encode()).hexdigest()[:6]}" if shared else plain
 
 
 def size_text(number: float) -> str:
@@ -125,12 +122,8 @@ def listed(names: Sequence[str]) -> str:
 
 def hours_text(costs: Iterable[Cost]) -> str:
     """Return ``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty for no costs."""
-    spent: dict[str, float] = {}
+    spent: dict[str, float] = defaultdict(float)
     for cost in costs:
-        spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
-    return listed(
-        [
-            f"{hours:.2f} {_HOUR_UNITS.get(kind, f'hours of processes on {kind}')}"
-            for kind, hours in sorted(spent.items())
-        ]
-    )
+        spent[cost.device] += cost.hours
+    units = {kind: f"hours of processes on {kind}" for kind in spent} | _HOUR_UNITS
+    return listed([f"{hours:.2f} {units[kind]}" for kind, hours in sorted(spent.items())])

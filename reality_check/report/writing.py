@@ -16,7 +16,7 @@ from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import groups_sections
 from reality_check.report.sections.verdict import PAIR_KEYS, comparison_records
 from reality_check.report.summary import Summary
-from reality_check.report.tables import csv_of, csv_text, results_csv, trials_csv
+from reality_check.report.tables import COLUMNS, csv_of, results_csv, trials_csv
 from reality_check.results import ExperimentResults
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
@@ -58,7 +58,7 @@ def _write(results: ExperimentResults, out_dir: Path) -> None:
     # Numbers are written first, so that they are on the disk if drawing fails.
     write("results.csv", results_csv(results))
     write("trials.csv", trials_csv(results))
-    write("baselines.csv", csv_text(results.baselines))
+    write("baselines.csv", csv_of(COLUMNS, (row.record().values() for row in results.baselines)))
     write("tables.tex", tables_tex(analysis.summary))
     pairs = (record.values() for record in comparison_records(analysis))
     write("comparisons.csv", csv_of(PAIR_KEYS, pairs))

@@ -47,8 +47,12 @@ def rank_agreement(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
         groups: the two measurements of each group, of the same things in the same order.
     """
     ranked = [(_centred(x), _centred(y)) for x, y in groups if len(x) > 1]
-    pairs = [pair for x, y in groups for pair in itertools.combinations(zip(x, y, strict=True), 2)]
-    signs = [np.sign(a[0] - b[0]) * np.sign(a[1] - b[1]) for a, b in pairs]
+    # For each pair: 1 if both measurements order it alike, -1 if not, and 0 for a tie
+    signs = [
+        np.sign(a[0] - b[0]) * np.sign(a[1] - b[1])
+        for x, y in groups
+        for a, b in itertools.combinations(zip(x, y, strict=True), 2)
+    ]
     first = np.concatenate([x for x, _ in ranked]) if ranked else np.zeros(0)
     second = np.concatenate([y for _, y in ranked]) if ranked else np.zeros(0)
     scale = math.sqrt((first**2).sum() * (second**2).sum())
@@ -83,7 +87,7 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
     """Return midranks minus their mean."""
-    # Half of the number of lower values minus that of higher values
+    # For each value, half of how many more values are below than above
     return np.asarray(np.sign(np.subtract.outer(values, values)).sum(axis=1) / 2)
 
 
@@ -99,10 +103,10 @@ def _permutation_p(
     if len(groups) == 1 and len(groups[0][0]) <= _MAX_EXACT_POINTS:
         x, y = groups[0]
         sums = np.array(list(itertools.permutations(y))) @ x
-        return float((np.abs(sums) >= abs(observed) - 1e-9).mean())
+        return float((np.abs(sums) >= abs(observed) - 1e-9).mean())  # up to rounding
     generator = np.random.default_rng(0)
     sums = np.zeros(_PERMUTATIONS)
     for x, y in groups:
         sums += generator.permuted(np.tile(y, (_PERMUTATIONS, 1)), axis=1) @ x
     extreme = int((np.abs(sums) >= abs(observed) - 1e-9).sum())
-    return (extreme + 1) / (_PERMUTATIONS + 1)
+    return (extreme + 1) / (_PERMUTATIONS + 1)  # the observed order is one of them

@@ -74,7 +74,7 @@ def resampled_means(
     return np.concatenate(means)
 
 
-def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Array:
+def with_noise(draws: Array, error: float, degrees: float) -> Array:
     """Return the draws with random errors of the estimate added, so that they vary by both causes.
 
     The estimate is known up to ``error`` times a t-distributed deviation (JCGM 101:2008,
@@ -84,9 +84,8 @@ def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Arr
         draws: draws of :func:`resampled_means`, shape (B,).
         error: standard error of the estimate.
         degrees: degrees of freedom of the t distribution; infinite for a normal one.
-        seed: the same seed gives the same deviations.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(1)  # another seed than that of the draws
     if math.isinf(degrees):
         return draws + error * generator.standard_normal(len(draws))
     return draws + error * generator.standard_t(degrees, size=len(draws))

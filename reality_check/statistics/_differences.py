@@ -141,6 +141,7 @@ def simultaneous_p(t: float, degrees: float, methods: int, test: Simultaneous) -
     z = np.linspace(-8, 8, 61)
     weights = np.exp(-(z**2) / 2)
     weights /= weights.sum()
+    # By row, the estimated error at the quantiles of z; ``weights`` average over rows and columns.
     half = min(degrees, 1e6) / 2
     reach = math.sqrt(2) * abs(t) * np.sqrt(gammaincinv(half, ndtr(z)) / half)[:, None]
     # z is the highest of the means, which any of the methods may have, or the mean of the one

@@ -50,6 +50,7 @@ def probability_of_improvement(
     factor, mean_size = ndtri((1 + CONFIDENCE) / 2) ** 2 / (m * n), (m + n) / 2
 
     def excess(p: float) -> float:
+        """Return (share - p)² minus z² times the variance for ``p``, which is 0 at the ends."""
         spread = 1 + (mean_size - 1) * ((1 - p) / (2 - p) + p / (1 + p))
         return float((share - p) ** 2 - factor * p * (1 - p) * spread)
 

@@ -77,15 +77,17 @@ def weak_evidence(
         return weakness
     shares = subset_shares(validation, tests, budget)
     least = _LEAST_SHARE * max(shares.values())
+    # Ascending test scores of the retrainings whose weight matters
     counted = np.sort([tests[trial] for trial, share in shares.items() if share >= least])
     distinct = len(np.unique(counted.round(9)))
     if distinct < min(_DISTINCT, len(counted)):
         return Weakness("coarse", distinct, len(counted))
     gaps, spreads = _gaps(counted)
     apart = (gaps > _TESTS_APART * spreads) & (gaps > estimate.half_width)
-    split = int(np.argmax(gaps * apart))
+    split = int(np.argmax(gaps * apart))  # the widest gap that counts
     if not apart[split]:
         return None
+    # The smaller side of the gap is apart.
     return Weakness("apart", min(split + 1, len(gaps) - split), len(counted))
 
 
@@ -109,11 +111,12 @@ def _unknown_share(scores: Array, budget: int, half_width: float) -> Weakness | 
     # A 90 % interval of the share below the gap (Clopper and Pearson 1934), and so of the share of
     # searches that find nothing above it.
     ends = [below, below + 1], [trials - below + 1, trials - below], [[0.05], [0.95]]
+    # By how much the estimate moves: the gap times half of the interval's width
     moves = gaps * np.diff(betaincinv(*ends) ** budget, axis=0)[0] / 2
     rare = (below / trials) ** budget > _RARELY_WINS
     limit = np.where(rare, _RARE_MOVES, _FAILURES_MOVE) * half_width
     weak = (gaps > _TRIALS_APART * spreads) & (moves > limit)
-    split = int(np.argmax(moves * weak))
+    split = int(np.argmax(moves * weak))  # the weak gap that moves the estimate most
     if not weak[split]:
         return None
     if rare[split]:

@@ -51,6 +51,8 @@ class Shares:
     common: float = field(default=0.0, repr=False)
 
 
+#: Probability of finding the smallest detectable difference.
+_POWER = 0.8
 #: Logarithm of the largest factor that :func:`times_to_detect` tries.
 _MAX_LOG_FACTOR = math.log(1000)
 
@@ -150,6 +152,7 @@ def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) 
     error, degrees = math.sqrt(u + v), satterthwaite(u, first.degrees, v, second.degrees)
     if shared:
         deleted = np.subtract(first.deleted, second.deleted)
+        # Values that are equal up to rounding have no error.
         rounding = 1e-12 * np.abs(first.deleted).max()
         joint = float(jackknife_error(deleted)) if np.ptp(deleted) > rounding else 0.0
         if shared > 0.5:
@@ -221,15 +224,14 @@ def welch_degrees(degrees: float) -> float:
     return 2 * degrees * (degrees + 1) / (degrees + 2)
 
 
-def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs: int = 1) -> float:
-    """Return the smallest true difference of two methods that is found with the given power.
+def smallest_detectable(error: float, degrees: float, pairs: int = 1) -> float:
+    """Return the smallest true difference of two methods that 4 of 5 experiments find.
 
     The statistic has a noncentral t distribution.
 
     Args:
         error: standard error of the difference.
         degrees: its degrees of freedom.
-        power: probability of finding the difference.
         pairs: number of pairs tested together, by which Holm's first, strictest step divides the
             level.
 
@@ -240,11 +242,12 @@ def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs:
         return math.inf
     confidence = 1 - (1 - CONFIDENCE) / pairs
     if math.isinf(degrees):
-        return error * (t_quantile(degrees, confidence) + float(ndtri(power)))
+        return error * (t_quantile(degrees, confidence) + float(ndtri(_POWER)))
     critical = t_quantile(degrees, confidence)
 
     def excess_misses(noncentrality: float) -> float:
-        return float(nctdtr(degrees, noncentrality, critical)) - (1 - power)
+        """Return the share of experiments without a finding, minus the share that is allowed."""
+        return float(nctdtr(degrees, noncentrality, critical)) - (1 - _POWER)
 
     return error * float(brentq(excess_misses, 0.0, critical + 20.0))
 
@@ -267,6 +270,7 @@ def times_to_detect(difference: Difference, gap: float, pairs: int = 1) -> float
     error, degrees = difference.error, difference.degrees
 
     def surplus(log_factor: float) -> float:
+        """Return the smallest detectable difference minus ``gap`` for that many more units."""
         factor = math.exp(log_factor)
         more_degrees = max(degrees * factor, MIN_TESTED - 1)
         return smallest_detectable(error / math.sqrt(factor), more_degrees, pairs=pairs) - gap

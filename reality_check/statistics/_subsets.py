@@ -46,6 +46,7 @@ def subset_weights(trials: int, budget: int) -> Array:
             f"budget={budget}, but there are {trials} trials; a budget is 1 to {trials} of them, "
             "and at most half of them for a useful interval."
         )
+    # The best trial wins if it is drawn. From rank i to i - 1, the probability falls by a ratio.
     rank = np.arange(trials, 1, -1)
     ratios = np.maximum(rank - budget, 0) / (rank - 1)
     return np.asarray(np.cumprod([budget / trials, *ratios])[::-1], dtype=np.float64)
@@ -79,8 +80,11 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     if not all(map(math.isfinite, tests.values())):  # else NaN would be read as not retrained
         mean = error = math.nan
     degrees = subset_degrees(len(validation), budget)
-    missing = left_out(validation, tests, budget) > MAX_LEFT_OUT
-    if missing or degrees < MIN_TESTED - 1 or not math.isfinite(error):
+    if (
+        left_out(validation, tests, budget) > MAX_LEFT_OUT
+        or degrees < MIN_TESTED - 1
+        or not math.isfinite(error)
+    ):
         return Estimate(mean, None, None, degrees, len(validation))
     if np.ptp(deleted) <= 1e-12 * np.abs(scores[~np.isnan(scores)]).max():  # rounding alone
         error = 0.0
@@ -88,30 +92,27 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     return Estimate(mean, half_width, error, degrees, len(validation), tuple(deleted.tolist()))
 
 
-def budget_curve(
-    validation: Sequence[float], tests: Mapping[int, float], budgets: Sequence[int] | None = None
-) -> dict[int, Estimate]:
-    """Return the estimate of :func:`all_subsets` for each budget.
+def budget_curve(validation: Sequence[float], tests: Mapping[int, float]) -> dict[int, Estimate]:
+    """Return the estimate of :func:`all_subsets` for each budget from 1 to T / 2.
+
+    Of larger budgets, a handful of trials decides.
 
     Args:
         validation: validation scores of all T trials.
         tests: test scores of the retrained trials, by position in ``validation``.
-        budgets: numbers of trials. By default 1 to about T / 2: those decided by three effective
-            trials or more (:func:`subset_degrees`).
 
     Returns:
-        The estimates by budget, in ascending order, without budgets whose :func:`left_out` is above
-        :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
+        The estimates by budget, in ascending order, from 1 to about T / 2, as long as three
+        effective trials decide (:func:`subset_degrees`), without budgets whose :func:`left_out` is
+        above :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
         trials of which the best 15 are retrained, the curve goes from 10 to 24.
     """
     trials = len(validation)
-    if budgets is None:
-        sizes = range(1, trials // 2 + 1)
-        budgets = [n for n in sizes if subset_degrees(trials, n) >= MIN_TESTED - 1]
     return {
         budget: all_subsets(validation, tests, budget)
-        for budget in sorted(set(budgets))
-        if left_out(validation, tests, budget) <= MAX_LEFT_OUT
+        for budget in range(1, trials // 2 + 1)
+        if subset_degrees(trials, budget) >= MIN_TESTED - 1
+        and left_out(validation, tests, budget) <= MAX_LEFT_OUT
     }
 
 
@@ -210,6 +211,7 @@ class _Ties:
         edge = np.ones((*ranked.shape[:-1], 1), dtype=bool)
         starts = np.where(np.concatenate([edge, differs], -1), positions, 0)
         ends = np.where(np.concatenate([differs, edge], -1), positions + 1, trials)
+        # Every trial gets the nearest start at or before it, and the nearest end after it.
         self.start = np.maximum.accumulate(starts, axis=-1)
         self.end = np.flip(np.minimum.accumulate(np.flip(ends, -1), axis=-1), -1)
         self.size = self.end - self.start
@@ -262,8 +264,9 @@ def _retrained_weights(validation: Array, scores: Array, budget: int) -> Array:
     """Return the weight of each retrained trial, by position; 0 for others (whose score is NaN)."""
     order = np.argsort(validation, kind="stable")
     ties, retrained = _Ties(validation[order]), ~np.isnan(scores[order])
-    wins = ties.group_sums(subset_weights(len(order), budget))
+    wins = ties.group_sums(subset_weights(len(order), budget))  # by the group of each trial
     weights = np.empty(len(order))
+    # The retrained trials of a group share its wins.
     weights[order] = retrained * wins / np.maximum(ties.group_sums(retrained), 1)
     return weights
 

@@ -13,6 +13,7 @@ from reality_check.config import Experiment, compose
 from reality_check.config.claims import Claim
 from reality_check.config.metrics import PRIMARY
 from reality_check.papers.claim_tests import ClaimVerdict, Finding, judge
+from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 
 #: Ten reproductions around 0 with a standard deviation of about 0.7 points.
@@ -58,7 +59,7 @@ def measured(samples: Samples, *methods: MethodResults) -> ExperimentResults:
 
 
 def verdict(claim: Mapping[str, Any], samples: Samples) -> ClaimVerdict:
-    (judged,) = judge(experiment({"pairs": [["a", "b"]], **claim}), measured(samples))
+    (judged,) = judge(experiment({"pairs": [["a", "b"]], **claim}), Summary(measured(samples)))
     return judged
 
 
@@ -172,7 +173,7 @@ def test_holm_counts_all_tests_of_the_experiment() -> None:
     welch = stats.ttest_ind(samples["a"], samples["b"], equal_var=False).pvalue
     pairs = {"pairs": [["a", "b"]]}
     claims = [pairs | {"test": test} for test in ("above", "not_below", "not_below")]
-    judged = judge(experiment(*claims), measured(samples))
+    judged = judge(experiment(*claims), Summary(measured(samples)))
     # Four tests: that the first is above, and that it is within the margin; twice not_below, which
     # does not ask for the latter and has the smallest p-values. Then the former is one of two.
     assert judged[0].findings[0].p == pytest.approx(2 * welch)
@@ -256,7 +257,7 @@ def judged(
     claim: Mapping[str, Any], samples: Samples, *methods: MethodResults
 ) -> tuple[str, Finding]:
     planned = experiment({"pairs": [["a", "b"]], **claim})
-    (verdict,) = judge(planned, measured(samples, *methods))
+    (verdict,) = judge(planned, Summary(measured(samples, *methods)))
     return verdict.verdict, verdict.findings[0]
 
 

@@ -12,7 +12,7 @@ from support.welch import welch_difference
 from reality_check.config.metrics import METRICS
 from reality_check.report.render.latex import escape, tables_tex
 from reality_check.report.summary import Summary
-from reality_check.report.tables import comparison_table, csv_text
+from reality_check.report.tables import COLUMNS, comparison_table, csv_of
 from reality_check.results import ExperimentResults, ResultRow
 from reality_check.statistics import holm, t_interval
 
@@ -22,7 +22,7 @@ def test_csv_is_exact() -> None:
         ResultRow("e", "warped", "ensemble", 0, "r_precision", 0.1 + 0.2, search=2, trial=7),
         ResultRow("e", 'a "quoted", name', "complete", 1, "precision_at_1", np.float64(1e-17)),
     ]
-    assert csv_text(rows) == (
+    assert csv_of(COLUMNS, (row.record().values() for row in rows)) == (
         "experiment,method,category,search,trial,reproduction,metric,value\n"
         "e,warped,ensemble,2,7,0,r_precision,0.30000000000000004\n"
         'e,"a ""quoted"", name",complete,,,1,precision_at_1,1e-17\n'
