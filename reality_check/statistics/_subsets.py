@@ -93,18 +93,17 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
 
 
 def budget_curve(validation: Sequence[float], tests: Mapping[int, float]) -> dict[int, Estimate]:
-    """Return the estimate of :func:`all_subsets` for each budget from 1 to T / 2.
+    """Return the estimate of :func:`all_subsets` for each budget from 1 to about T / 2.
 
-    Of larger budgets, a handful of trials decides.
+    Larger budgets are decided by fewer than three effective trials (:func:`subset_degrees`).
 
     Args:
         validation: validation scores of all T trials.
         tests: test scores of the retrained trials, by position in ``validation``.
 
     Returns:
-        The estimates by budget, in ascending order, from 1 to about T / 2, as long as three
-        effective trials decide (:func:`subset_degrees`), without budgets whose :func:`left_out` is
-        above :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
+        The estimates by budget, in ascending order, without budgets whose :func:`left_out` is above
+        :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
         trials of which the best 15 are retrained, the curve goes from 10 to 24.
     """
     trials = len(validation)
