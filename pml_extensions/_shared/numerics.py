@@ -153,7 +153,8 @@ class _Projections(Fused):
     @second_derivatives_from(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         # For projections z and their gradients g = grads[0], the gradient of p_j is the sum over i
-        # of g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2. The norms get no gradient.
+        # of g_ij x_i / |p_j| - g_ij z_ij p_j / |p_j|^2. No gradient passes through the second
+        # output, the norms, so grads[1] is not used.
         x, p, projected, inverse_norms = ctx.saved_tensors
         radial = (grads[0] * projected).sum(dim=0, keepdim=True).mul_(inverse_norms.square())
         scaled_grad = grads[0] * inverse_norms

@@ -62,7 +62,8 @@ def _checked_pack(experiment: Experiment, file: Path, checksum: str, names: Sequ
 
 def _restricted(pack: Pack, names: Sequence[str]) -> Pack:
     """Return a pack with some of its methods, without baselines and sources."""
-    # The names of files and studies begin with that of their method.
+    # The names of files and studies begin with that of their method, so baselines and source
+    # files, which belong to no method, are left out.
     folders = tuple(f"{name}/" for name in names)
     files = {name: content for name, content in pack.files.items() if name.startswith(folders)}
     methods = [pack.experiment.method(name) for name in names]

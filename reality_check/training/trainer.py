@@ -130,13 +130,14 @@ class Trainer:
         self.network, self.loss = self.module.network, self.module.loss
         self.miner = self.module.miner
         owners = {"loss": self.loss, "miner": self.miner}
+        # What checkpoints keep of a loss and a miner in addition to their state_dict
         self.attributes = PlainAttributes(owners, self.device)
         self.epoch_length = training.iterations(len(self.train_set))  # in steps
         augmentation = build_augmentation(task.model, training.augmentation, shape)
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
         )
-        self.batches.set_classes_per_step(self.loss)
+        self.batches.set_classes_per_step(self.loss)  # tells the loss how many classes a step has
         if self.validation is not None:
             self.validation_images = Pipeline(self.validation, augmentation, shape, self.device)
         self.progress = FoldProgress(task)
