@@ -92,21 +92,21 @@ def equal(data: str, folder: Path, seeds: range) -> None:
         methods = [{"base": f"quick/{name}", "samples_per_class": 4} for name in EQUAL]
         settings = experiment(data, folder, seed) | {"methods": methods, "controls": controls}
         summary = finished(settings, folder / f"equal_{Path(data).stem}_{seed}")
-        for category in summary.categories[:1]:
-            estimates = summary.estimates(category)
-            for control, shown in summary.control_differences(category).items():
-                of = summary.controls[control]
-                welch = estimate_difference(estimates[control], estimates[of])
-                kind = "shared" if "shared" in control else "own"
-                for test, difference in (("reports", shown), ("Welch", welch)):
-                    counts[kind][test] += found(difference)
-                counts[kind]["pairs"] += 1
-                print(
-                    f"seed {seed}: {control} {100 * shown.mean:+.2f} "
-                    f"± {100 * (shown.half_width or 0):.2f}, p {shown.p_value:.3f}, "
-                    f"Welch ± {100 * (welch.half_width or 0):.2f}",
-                    flush=True,
-                )
+        category = summary.categories[0]
+        estimates = summary.estimates(category)
+        for control, shown in summary.control_differences(category).items():
+            of = summary.controls[control]
+            welch = estimate_difference(estimates[control], estimates[of])
+            kind = "shared" if "shared" in control else "own"
+            for test, difference in (("reports", shown), ("Welch", welch)):
+                counts[kind][test] += found(difference)
+            counts[kind]["pairs"] += 1
+            print(
+                f"seed {seed}: {control} {100 * shown.mean:+.2f} "
+                f"± {100 * (shown.half_width or 0):.2f}, p {shown.p_value:.3f}, "
+                f"Welch ± {100 * (welch.half_width or 0):.2f}",
+                flush=True,
+            )
     for kind, tally in counts.items():
         print(f"{data}, {kind} draws: " + ", ".join(f"{k} {n}" for k, n in tally.items()))
 

@@ -7,7 +7,7 @@ reads them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
@@ -398,7 +398,8 @@ class ExperimentResults:
     def metric(self, name: str) -> Metric:
         """Return a metric; a user-defined one has its recorded title, unit and direction."""
         described = self._protocol.get("described", {})
-        return metric_of(name, {key: Description(**item) for key, item in described.items()})
+        found = metric_of(name, {key: Description(**item) for key, item in described.items()})
+        return replace(found, title=self.measure) if name == PRIMARY else found
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """Return the settings of a method in ``config``; empty if it is not there."""

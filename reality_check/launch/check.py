@@ -19,7 +19,7 @@ from reality_check.data import SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import Pack
 from reality_check.registry.packed_methods import check_packed, packs_of
-from reality_check.statistics import MIN_TESTED, subset_degrees
+from reality_check.statistics import is_estimable
 from reality_check.studies.plan import Step
 from reality_check.studies.sampler import check_sampler
 from reality_check.training.preflight import (
@@ -110,7 +110,7 @@ def _check_budget(search: Search) -> None:
     Raises:
         UsageError: no interval and no test can be made of so few trials.
     """
-    if search.budget is None or subset_degrees(search.trials, search.budget) >= MIN_TESTED - 1:
+    if search.budget is None or is_estimable(search.trials, search.budget):
         return
     raise UsageError(
         f"nothing can be estimated from {search.trials} trials of each loss for a budget of "

@@ -63,8 +63,13 @@ def own_columns(summary: Summary) -> dict[str, Description]:
 
 def column_titles(summary: Summary) -> tuple[str, ...]:
     """Return the headings of all columns: built-in ones, then the user's own."""
-    titles = (column.title for column in BUILT_IN if summary.results.reference)
+    titles = (column.title for column in _built_in(summary))
     return (*titles, *map(_heading, own_columns(summary).values()))
+
+
+def _built_in(summary: Summary) -> tuple[Column, ...]:
+    """Return the built-in columns; none if the trials were not made by this program."""
+    return BUILT_IN if summary.results.reference else ()
 
 
 def _heading(description: Description) -> str:
@@ -82,11 +87,7 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     values = {value.name: value.value for value in record.columns}
     cells = map(values.get, own_columns(summary))
     return (
-        *(
-            column.cell_text(record, stage_of(category))
-            for column in BUILT_IN
-            if summary.results.reference
-        ),
+        *(column.cell_text(record, stage_of(category)) for column in _built_in(summary)),
         *(NOTHING if value is None else parameter(value) for value in cells),
     )
 

@@ -25,7 +25,7 @@ from reality_check.results import (
     ResultRow,
     TrialRecord,
 )
-from reality_check.statistics import MAX_LEFT_OUT, MIN_TESTED, left_out, subset_degrees
+from reality_check.statistics import MAX_LEFT_OUT, MIN_TESTED, is_estimable, left_out
 from reality_check.studies.storage import open_storage, storage_file
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
@@ -321,7 +321,7 @@ def _check_budget(summary: Summary) -> None:
     for rows in summary.rows.values():
         validation, tests = summary.subsets(rows)
         trials, method = len(validation), rows[0].method
-        if budget > trials or subset_degrees(trials, budget) < MIN_TESTED - 1:
+        if budget > trials or not is_estimable(trials, budget):
             raise UsageError(
                 f"a search of {budget} of the {trials} trials of {method} would be decided by "
                 f"fewer than {MIN_TESTED} effective trials, too few for an interval; make more, or "

@@ -24,6 +24,7 @@ from reality_check.statistics import (
     Weakness,
     all_subsets,
     allow_for_skew,
+    budget_curve,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -140,7 +141,7 @@ class Summary:
     @cached_property
     def titles(self) -> dict[str, str]:
         """The titles of the three metrics of tables, by name."""
-        return METRICS | {PRIMARY: self.results.measure}
+        return {name: self.results.metric(name).title for name in METRICS}
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -209,17 +210,35 @@ class Summary:
         """
         found = {}
         for method, estimate in self.estimates(category).items():
-            runs = getattr(self.records.get(method), stage_of(category), ())
-            diverged = sum(run.diverged is not None for run in runs)
             weakness = None
             if self.evidence is Evidence.SUBSETS and self.results.selected_by.name == PRIMARY:
                 rows = self.rows[category, PRIMARY, method]
                 weakness = weak_evidence(*self.subsets(rows), self.budget, estimate)
-            if diverged and estimate.half_width is not None:
-                weakness = Weakness("diverged", diverged, len(runs))
+            if estimate.half_width is not None:
+                weakness = self.divergence(category, method) or weakness
             if weakness:
                 found[method] = weakness
         return found
+
+    def divergence(self, category: str, method: str) -> Weakness | None:
+        """Return how many retrainings of a method diverged, or ``None`` if none did."""
+        runs = getattr(self.records.get(method), stage_of(category), ())
+        diverged = sum(run.diverged is not None for run in runs)
+        return Weakness("diverged", diverged, len(runs)) if diverged else None
+
+    @cached_property
+    def budget_curves(self) -> dict[str, dict[int, Estimate]]:
+        """The estimates in the first category by number of trials, for each method.
+
+        Only results over all subsets of one random search have such curves. Controls have none.
+        """
+        curves = {}
+        if self.evidence is Evidence.SUBSETS:
+            for method in self.methods:
+                rows = self.rows.get((self.categories[0], PRIMARY, method))
+                if rows and method not in self.controls:
+                    curves[method] = budget_curve(*self.subsets(rows))
+        return {method: curve for method, curve in curves.items() if curve}
 
     def scatter(self, category: str, method: str) -> Shares:
         """Return the variances of a method's MAP@R between searches and between retrainings.

@@ -66,9 +66,8 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
         budget: N, the number of trials of a subset.
 
     Returns:
-        The estimate; it has no interval if only one trial was retrained, if the weights are worth
-        fewer than three trials (:func:`subset_degrees`), as for a ``budget`` of T / 2, or if
-        :func:`left_out` is above :data:`MAX_LEFT_OUT`.
+        The estimate; it has no interval if only one trial was retrained, if the budget is not
+        :func:`estimable <is_estimable>`, or if :func:`left_out` is above :data:`MAX_LEFT_OUT`.
 
     Raises:
         ValueError: the budget is not between 1 and T, no trial was retrained, or ``tests`` has a
@@ -82,7 +81,7 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
     degrees = subset_degrees(len(validation), budget)
     if (
         left_out(validation, tests, budget) > MAX_LEFT_OUT
-        or degrees < MIN_TESTED - 1
+        or not is_estimable(len(validation), budget)
         or not math.isfinite(error)
     ):
         return Estimate(mean, None, None, degrees, len(validation))
@@ -95,7 +94,7 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
 def budget_curve(validation: Sequence[float], tests: Mapping[int, float]) -> dict[int, Estimate]:
     """Return the estimate of :func:`all_subsets` for each budget from 1 to about T / 2.
 
-    Larger budgets are decided by fewer than three effective trials (:func:`subset_degrees`).
+    Larger budgets are not :func:`estimable <is_estimable>`.
 
     Args:
         validation: validation scores of all T trials.
@@ -110,8 +109,7 @@ def budget_curve(validation: Sequence[float], tests: Mapping[int, float]) -> dic
     return {
         budget: all_subsets(validation, tests, budget)
         for budget in range(1, trials // 2 + 1)
-        if subset_degrees(trials, budget) >= MIN_TESTED - 1
-        and left_out(validation, tests, budget) <= MAX_LEFT_OUT
+        if is_estimable(trials, budget) and left_out(validation, tests, budget) <= MAX_LEFT_OUT
     }
 
 
@@ -193,6 +191,16 @@ def subset_degrees(trials: int, budget: int) -> float:
     intervals cover 91 % with normal quantiles, 93 % with twice these degrees, and 95 % with these.
     """
     return 1 / float((subset_weights(trials, budget) ** 2).sum()) - 1
+
+
+def is_estimable(trials: int, budget: int) -> bool:
+    """Return whether at least three effective trials decide a budget, so that it has an interval.
+
+    Args:
+        trials: T, the number of trials.
+        budget: N, the number of trials of a subset, from 1 to T; T / 2 is too many.
+    """
+    return subset_degrees(trials, budget) >= MIN_TESTED - 1
 
 
 class _Ties:

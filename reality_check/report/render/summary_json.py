@@ -15,7 +15,6 @@ from typing import Any
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
 from reality_check.report.analysis import Analysis
-from reality_check.report.sections.tuning import budget_curves
 from reality_check.report.sections.untrained import CATEGORY
 from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
@@ -58,7 +57,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
         ],
         "budget_curves": [
             {"method": method, "trials": trials} | _interval(estimate)
-            for method, curve in budget_curves(summary).items()
+            for method, curve in summary.budget_curves.items()
             for trials, estimate in curve.items()
         ],
         "verdict": headline(summary),
@@ -118,7 +117,7 @@ def _title(results: ExperimentResults, metric: str) -> str:
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
             return f"{_title(results, metric.removesuffix(ending))} ({ending[1:]} embeddings)"
-    return results.measure if metric == PRIMARY else results.metric(metric).title
+    return results.metric(metric).title
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:

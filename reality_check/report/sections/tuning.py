@@ -8,14 +8,13 @@ from functools import partial
 
 import numpy as np
 
-from reality_check.config.metrics import PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Bullets, Footnote, PlainTable, Section
-from reality_check.report.summary import Evidence, Summary
+from reality_check.report.summary import Evidence
 from reality_check.report.wording import NOTHING, percent, points
-from reality_check.statistics import Estimate, budget_curve
+from reality_check.statistics import Estimate
 
 _FOOTNOTE = (
     "A search of fewer trials is any subset of those that were made; the line is the mean over all "
@@ -29,7 +28,7 @@ _FOOTNOTE = (
 def tuning_section(analysis: Analysis) -> Section | None:
     """Return the section, or ``None`` if results are not over subsets of one random search."""
     summary = analysis.summary
-    curves = budget_curves(summary)
+    curves = summary.budget_curves
     if not curves:
         return None
     caption = (
@@ -49,20 +48,6 @@ def tuning_section(analysis: Analysis) -> Section | None:
     figure = ReportFigure("tuning_budget", caption, " ".join([caption, *texts]), draw)
     blocks = (Bullets(tuple(leading_sentences(means))), figure, Footnote(_FOOTNOTE))
     return Section("tuning", "Score and tuning budget", blocks)
-
-
-def budget_curves(summary: Summary) -> dict[str, dict[int, Estimate]]:
-    """Return the estimates in the first category by number of trials, for each method.
-
-    Only results over all subsets of one random search have such curves. Controls have none.
-    """
-    curves = {}
-    if summary.evidence is Evidence.SUBSETS:
-        for method in summary.methods:
-            rows = summary.rows.get((summary.categories[0], PRIMARY, method))
-            if rows and method not in summary.controls:
-                curves[method] = budget_curve(*summary.subsets(rows))
-    return {method: curve for method, curve in curves.items() if curve}
 
 
 def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
