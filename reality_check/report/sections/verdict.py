@@ -254,12 +254,13 @@ def _remarks(summary: Summary, category: str) -> list[str]:
     sentences = []
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
-    for method, weakness in summary.weaknesses(category).items():
-        if weakness.reason == "diverged":
+    for method in summary.methods:
+        if divergence := summary.divergence(category, method):
             # Retrainings that diverged have the value 0.
-            sound = [row.value for row in summary.rows[category, PRIMARY, method] if row.value]
+            rows = summary.rows.get((category, PRIMARY, method), ())
+            sound = [row.value for row in rows if row.value]
             others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
-            reason = _reason(weakness)
+            reason = _reason(divergence)
             sentences.append(f"{method}: {reason}, which intervals are not made for{others}.")
     missing = [method for method in summary.methods if method not in samples]
     if missing:

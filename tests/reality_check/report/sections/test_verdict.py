@@ -147,6 +147,25 @@ def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:
     assert f"{weak}counted as 0)." in headline(summary)
 
 
+def test_a_single_retraining_that_diverged_is_named_without_an_interval(
+    results: ExperimentResults,
+) -> None:
+    method = results.methods[0]
+    lost = dataclasses.replace(method.reproductions[0], diverged="loss is NaN")
+    changed = dataclasses.replace(method, reproductions=(lost,))
+    rows = tuple(
+        dataclasses.replace(row, value=0.0) if row.method == "warped" else row
+        for row in results.rows
+        if row.method != "warped" or row.reproduction == 0
+    )
+    methods = (changed, *results.methods[1:])
+    summary = Summary(dataclasses.replace(results, methods=methods, rows=rows))
+    sentences = category_sentences(summary, "aggregate")
+    named = "warped: 1 of 1 retrainings diverged, counted as 0, which intervals are not made for."
+    assert named in sentences
+    assert "rests on little" not in headline(summary)
+
+
 def searched(scores: dict[str, list[float]], retrained: int, budget: int = 2) -> Summary:
     """One random search of each method, with test scores equal to validation scores."""
     methods = []
