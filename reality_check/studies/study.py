@@ -247,7 +247,7 @@ class Study:
         free_indices = [index for index in range(self.num_trials) if index not in taken]
         if not free_indices:
             return False
-        chosen = self._choose_index(free_indices, trials)
+        chosen = _choose_index(free_indices, trials, self._lost_race)
         earlier = [
             trial for trial in trials if trial.trial_index == chosen and not trial.superseded
         ]
@@ -265,18 +265,6 @@ class Study:
         params = _known_params(self._state, chosen, [t.params for t in earlier], {*self.space})
         self.study.enqueue_trial(params, user_attrs={"trial_index": chosen})
         return True
-
-    def _choose_index(self, free: Sequence[int], trials: Sequence[TrialRecord]) -> int:
-        """Choose one of the free indices.
-
-        A single worker takes them in order. Several workers choose at random. Workers that have
-        just lost a race for an index choose by the numbers of their attempts, which differ, so that
-        they do not race for the same index again.
-        """
-        if self._lost_race:
-            return free[self._lost_race % len(free)]
-        running = sum(trial.state == "running" for trial in trials)
-        return random.SystemRandom().choice(free) if running > 1 else free[0]
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
         """Record that this process runs a trial, and return its index and parameters.
@@ -320,6 +308,19 @@ class Study:
         except Exception as error:
             if not was_taken_away(error):
                 raise
+
+
+def _choose_index(free: Sequence[int], trials: Sequence[TrialRecord], lost_race: int) -> int:
+    """Choose one of the free indices.
+
+    A single worker takes them in order. Several workers choose at random. Workers that have just
+    lost a race for an index choose by the numbers of their attempts (``lost_race``, else 0), which
+    differ, so that they do not race for the same index again.
+    """
+    if lost_race:
+        return free[lost_race % len(free)]
+    running = sum(trial.state == "running" for trial in trials)
+    return random.SystemRandom().choice(free) if running > 1 else free[0]
 
 
 def _sampler(
