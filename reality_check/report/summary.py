@@ -149,6 +149,12 @@ class Summary:
         return tuple(dict.fromkeys([*self.records, *(row.method for row in self.results.rows)]))
 
     @cached_property
+    def ranked(self) -> tuple[str, ...]:
+        """The methods by MAP@R in the first category with results, the best first."""
+        estimates = next(filter(None, map(self.estimates, self.categories)), {})
+        return tuple(sorted(self.methods, key=lambda method: rank_key(estimates.get(method))))
+
+    @cached_property
     def origins(self) -> dict[str, str]:
         """The output folder of each method; empty if there is only one folder."""
         return {method.name: method.origin for method in self.results.methods if method.origin}
@@ -431,6 +437,12 @@ class Summary:
             # The trials that are retrained: the best few of one search, or the winner of each
             repeats = self._protocol("search.retrain_best") or repeats
         return count * repeats if isinstance(count, int) else None
+
+
+def rank_key(estimate: Estimate | None) -> float:
+    """Return a sort key: the highest mean comes first, what has no finite mean last."""
+    mean = math.nan if estimate is None else estimate.mean
+    return -mean if math.isfinite(mean) else math.inf
 
 
 def retrained_trials(method: MethodResults) -> list[TrialRecord]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
-from reality_check.report.summary import Evidence, Summary
+from reality_check.report.summary import Evidence, Summary, rank_key
 from reality_check.report.wording import NOTHING, interval_text, size_text
 from reality_check.results import ExperimentResults, Record
 from reality_check.statistics import Estimate, t_interval
@@ -54,8 +54,7 @@ class Cell:
     @property
     def rank(self) -> float:
         """Sort key of rows: the highest mean comes first, cells without a finite mean last."""
-        mean = math.nan if self.interval is None else self.interval.mean
-        return -mean if math.isfinite(mean) else math.inf
+        return rank_key(self.interval)
 
     @property
     def text(self) -> str:
@@ -121,10 +120,9 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
     categories = [name for name in summary.categories if summary.samples(name, PRIMARY)]
     if not categories:
         return None
-    # One column of cells for each category; methods are ordered by the first one.
+    # One column of cells for each category
     first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
-    rows = [_row(summary, first, method, columns, num_counted=1) for method in summary.methods]
-    rows.sort(key=lambda row: row.cells[0].rank)
+    rows = [_row(summary, first, method, columns, num_counted=1) for method in summary.ranked]
     if first == summary.categories[0]:
         missing = (Cell(None),) * (len(categories) - 1)
         others = sorted(not_trained(summary, (PRIMARY,)), key=lambda row: row.cells[0].rank)

@@ -33,9 +33,9 @@ _MEAN_STYLE: dict[str, Any] = {"markersize": 5.5, "markeredgewidth": 0}
 def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     """Plot each method's mean and interval, and its individual values as dots, in percent.
 
-    Each category has a panel.
+    Each category has a panel. Rows are in the order of the table, the best method first.
     """
-    categories, methods = summary.categories, summary.methods
+    categories, methods = summary.categories, summary.ranked
     label = f"{summary.titles[metric]} (%)"
     figure, grid = _rows_grid(dict.fromkeys(categories, methods), label)
     for category, axes in zip(categories, grid, strict=True):
@@ -43,13 +43,14 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
         estimates = summary.estimates(category, metric)
         title(axes, category)
         for row, method in enumerate(methods):
+            style = row_style(summary.methods.index(method))  # as in the other figures
             if method in samples:
                 values = [100 * value for value in samples[method] if math.isfinite(value)]
                 # Every other dot is a little lower, since many are close.
                 heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
-                axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT_STYLE)
+                axes.plot(values, heights, "o", color=style[0], **_DOT_STYLE)
                 if math.isfinite(estimates[method].mean):
-                    _interval(axes, row, estimates[method])
+                    _interval(axes, row, estimates[method], style)
             elif samples:
                 _text(axes, row + 0.15, "no results yet", style="italic")
         if not samples:
@@ -86,9 +87,14 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
     )  # fmt: skip
 
 
-def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
-    """Draw a mean, in percent, with its interval below the name of the row."""
-    colour, mark = row_style(row)
+def _interval(
+    axes: Axes, row: int, interval: Estimate | Difference, style: tuple[str, str]
+) -> None:
+    """Draw a mean, in percent, with its interval below the name of the row.
+
+    ``style`` is the colour and the mark of :func:`row_style`.
+    """
+    colour, mark = style
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=2.6)
@@ -113,8 +119,9 @@ def differences_figure(
         title(axes, f"{category}: {pairs[0].better} minus …", 34)
         axes.axvline(0, color=FAINT, linewidth=1.0)
         for row, pair in enumerate(pairs):
+            style = row_style(row)
             if bounds := over_classes.get((category, pair.better, pair.other)):
                 ends = [100 * bounds.low, 100 * bounds.high]
-                axes.plot(ends, [row + 0.28] * 2, color=row_style(row)[0], linewidth=0.9)
-            _interval(axes, row, pair.difference)
+                axes.plot(ends, [row + 0.28] * 2, color=style[0], linewidth=0.9)
+            _interval(axes, row, pair.difference, style)
     return figure

@@ -23,6 +23,7 @@ from reality_check.report.figures.search import method_figure
 from reality_check.report.sections.comparison import interval_figures
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.summary import Summary
+from reality_check.report.tables import overview_table
 from reality_check.results import ExperimentResults, MethodResults, TrialRecord
 from reality_check.statistics import t_interval
 
@@ -73,6 +74,20 @@ def test_the_interval_lines_are_the_intervals(results: ExperimentResults) -> Non
     assert interval.high is not None
     assert xs(line) == pytest.approx([100 * interval.low, 100 * interval.high])
     assert xs(mean) == pytest.approx([100 * interval.mean])
+
+
+def test_the_rows_of_the_figure_are_in_the_order_of_the_table(results: ExperimentResults) -> None:
+    last = results.methods[-1].name
+    rows = tuple(
+        dataclasses.replace(row, value=0.9) if row.method == last else row for row in results.rows
+    )
+    summary = Summary(dataclasses.replace(results, rows=rows))
+    table = overview_table(summary)
+    assert table is not None
+    names = [row.method for row in table.rows if row.trained]
+    assert names[0] == last
+    for axes in intervals_figure(summary).axes:
+        assert [text.get_text() for text in axes.texts if text.get_text() in names] == names
 
 
 def test_validation_curves_are_those_of_the_winner(results: ExperimentResults) -> None:
