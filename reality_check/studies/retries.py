@@ -12,6 +12,7 @@ from typing import ParamSpec, TypeVar
 import sqlalchemy
 
 from reality_check.utils.errors import WorkFailed
+from reality_check.utils.interrupt import uninterrupted
 
 #: For how many seconds calls of an unavailable storage are repeated, and the longest pause.
 RETRY_SECONDS, LONGEST_PAUSE = 1800.0, 15.0
@@ -55,7 +56,9 @@ class Retries:
         pause = 0.5
         while True:
             try:
-                result = function(*args, **kwargs)
+                # SQLAlchemy drops a connection that Ctrl-C interrupts, which then locks SQLite.
+                with uninterrupted():
+                    result = function(*args, **kwargs)
             except Exception as error:
                 if not is_temporary(error):
                     raise

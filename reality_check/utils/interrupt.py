@@ -60,6 +60,29 @@ def heeding(*signals: int) -> Iterator[None]:
             _listening.remove(number)
 
 
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C until the end of the block; a second one is not held back."""
+    default = signal.default_int_handler
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not default:
+        yield
+        return
+    held_back: list[int] = []
+
+    def hold_back(number: int, frame: object) -> None:
+        held_back.append(number)
+        signal.signal(signal.SIGINT, default)
+
+    signal.signal(signal.SIGINT, hold_back)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, default)
+        if held_back:
+            raise KeyboardInterrupt
+
+
 def listening() -> tuple[int, ...]:
     """Return the signals that ask this process to stop, for its child processes."""
     return tuple(_listening)

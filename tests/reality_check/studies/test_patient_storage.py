@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
+import signal
+import sqlite3
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +14,7 @@ from typing import Any
 import optuna
 import pytest
 from optuna.trial import TrialState
+from sqlalchemy import event
 from support.flaky import Flaky, gone
 from support.studies import is_complete, open_study
 
@@ -159,3 +163,27 @@ def test_a_waiting_trial_is_started_by_one_worker_only(tmp_path: Path) -> None:
     stored = [storages[0].get_trial(trial) for trial in trials]
     assert all(trial.state is TrialState.RUNNING and trial.datetime_start for trial in stored)
     assert not storages[0].set_trial_state_values(trials[0], TrialState.RUNNING)
+
+
+def test_a_read_that_ctrl_c_interrupts_leaves_no_lock(tmp_path: Path) -> None:
+    file = tmp_path / "studies.db"
+    storage = open_storage(f"sqlite:///{file}")
+    assert isinstance(storage, PatientStorage)
+    study = optuna.create_study(storage=storage)
+    for _ in range(3):
+        study.enqueue_trial({})
+    pressed: list[str] = []
+
+    def press(connection: Any, cursor: Any, statement: str, *others: Any) -> None:
+        if "FROM trials" in statement and not pressed:  # its rows are not all read yet
+            pressed.append(statement)
+            signal.raise_signal(signal.SIGINT)
+
+    event.listen(storage.engine, "after_cursor_execute", press)
+    # While the exception is at hand, as while the trials of the workers are released.
+    with pytest.raises(KeyboardInterrupt):
+        storage.get_all_trials(study._study_id, deepcopy=False)
+    assert pressed
+    with contextlib.closing(sqlite3.connect(file, timeout=0)) as other:
+        other.execute("UPDATE studies SET study_name = 'another'")
+        other.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import optuna
@@ -47,6 +48,22 @@ def test_retries_end_and_what_follows_does_not_wait_again(
     assert again.calls == 1
     assert retrying.call(Flaky(0, gone())) == "done"  # it is back
     assert retrying.call(Flaky(3, gone())) == "done"
+
+
+def test_ctrl_c_ends_an_outage_after_the_call_and_a_second_one_ends_the_call() -> None:
+    ended: list[int] = []
+
+    def call(presses: int) -> None:
+        for _ in range(presses):
+            signal.raise_signal(signal.SIGINT)
+        ended.append(presses)
+        raise gone()
+
+    for presses in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            Retries("postgresql").call(call, presses)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert ended == [1]
 
 
 def test_only_a_locked_sqlite_may_pass(tmp_path: Path) -> None:
