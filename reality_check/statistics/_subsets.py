@@ -92,25 +92,19 @@ def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget:
 
 
 def budget_curve(validation: Sequence[float], tests: Mapping[int, float]) -> dict[int, Estimate]:
-    """Return the estimate of :func:`all_subsets` for each budget from 1 to about T / 2.
-
-    Larger budgets are not :func:`estimable <is_estimable>`.
+    """Return the estimate of :func:`all_subsets` for each budget that has an interval.
 
     Args:
         validation: validation scores of all T trials.
         tests: test scores of the retrained trials, by position in ``validation``.
 
     Returns:
-        The estimates by budget, in ascending order, without budgets whose :func:`left_out` is above
-        :data:`MAX_LEFT_OUT`. These are small budgets, which middling trials often win. With 50
-        trials of which the best 15 are retrained, the curve goes from 10 to 24.
+        The estimates by budget, in ascending order, without budgets so small that trials which were
+        not retrained often win: 10 to 24 for 50 trials of which the best 15 are retrained.
     """
-    trials = len(validation)
-    return {
-        budget: all_subsets(validation, tests, budget)
-        for budget in range(1, trials // 2 + 1)
-        if is_estimable(trials, budget) and left_out(validation, tests, budget) <= MAX_LEFT_OUT
-    }
+    budgets = range(1, len(validation) // 2 + 1)
+    estimates = {budget: all_subsets(validation, tests, budget) for budget in budgets}
+    return {budget: each for budget, each in estimates.items() if each.half_width is not None}
 
 
 def left_out(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> float:

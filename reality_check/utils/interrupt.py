@@ -63,24 +63,23 @@ def heeding(*signals: int) -> Iterator[None]:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Hold back Ctrl-C until the end of the block; a second one is not held back."""
-    default = signal.default_int_handler
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not default:
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
+    before = signal.getsignal(signal.SIGINT)
     held_back: list[int] = []
 
     def hold_back(number: int, frame: object) -> None:
         held_back.append(number)
-        signal.signal(signal.SIGINT, default)
+        signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, hold_back)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, default)
-        if held_back:
-            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, before)
+        for number in held_back:
+            signal.raise_signal(number)
 
 
 def listening() -> tuple[int, ...]:
