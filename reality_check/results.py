@@ -6,10 +6,12 @@ reads them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -120,6 +122,8 @@ class TrialRecord:
         made_of: the results of other studies, and the values that may grow, that it depends on.
         superseded: whether ``made_of`` has changed since then, so that it no longer counts.
         attempts: in a report, how often the trial was started (above 1 when a worker was lost).
+        stopped_after: in a report, the number of folds after which a race stopped the trial, which
+            then has no value; ``None`` if it did not.
         search: in a report, the number of the search; for a reproduction, of the search whose trial
             it trains again.
         retrained: in a report, for a reproduction, the number of the trial that it trains again;
@@ -155,6 +159,7 @@ class TrialRecord:
     made_of: Any = None
     superseded: bool = False
     attempts: int = 1
+    stopped_after: float | None = None
     search: int = 0
     retrained: int | None = None
 
@@ -178,6 +183,20 @@ class TrialRecord:
     def device_kind(self) -> str:
         """The kind of device, such as ``cuda`` or ``cpu``; ``unknown`` if it is not recorded."""
         return (self.device or "unknown").partition(":")[0]
+
+
+def ranking_scores(trials: Sequence[TrialRecord]) -> list[float]:
+    """Return the validation scores of complete trials by which they are ranked.
+
+    A trial that a race has stopped ranks below all that finished: its score is the mean of its
+    folds so far, if that is below theirs.
+    """
+    finished = (t.value for t in trials if t.value is not None and t.diverged is None)
+    below = math.nextafter(min(finished, default=0.0), -math.inf)
+    return [
+        trial.value or 0.0 if trial.stopped_after is None else min(fmean(trial.fold_values), below)
+        for trial in trials
+    ]
 
 
 @dataclass(frozen=True)
@@ -451,6 +470,7 @@ class ExperimentResults:
                 "state": trial.state,
                 "value": trial.value,
                 "diverged": trial.diverged,
+                "stopped_after": trial.stopped_after,
                 "seconds": trial.seconds,
                 "attempts": trial.attempts,
                 "trial": trial.trial_index if stage == "search" else trial.retrained,

@@ -41,11 +41,12 @@ CATEGORIES = ("aggregate", "ensemble", "complete")
 class Stage(str, enum.Enum):
     """The stages of a method, in the order in which they run, and the baselines.
 
-    The final stage trains one network on all trainval classes, which the category ``complete``
-    scores.
+    The race goes on with the best trials of a search. The final stage trains one network on all
+    trainval classes, which the category ``complete`` scores.
     """
 
     SEARCH = "search"
+    RACE = "race"
     REPRODUCTIONS = "reproductions"
     FINAL = "final"
     BASELINES = "baselines"
@@ -62,7 +63,12 @@ class Stage(str, enum.Enum):
     @property
     def trial_name(self) -> str:
         """What a trial of the stage is called."""
-        names = {"search": "trial", "reproductions": "reproduction", "final": "final run"}
+        names = {
+            "search": "trial",
+            "race": "trial",
+            "reproductions": "reproduction",
+            "final": "final run",
+        }
         return names.get(self.value, self.value)
 
 

@@ -72,6 +72,8 @@ class _SampledSearch(_AnySearch):
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
     search."""
     budget: ClassVar[None] = None
+    race: ClassVar[tuple[float, ...]] = ()
+    retrain: ClassVar[str] = "best"
     retrain_best: ClassVar[None] = None
 
     @model_validator(mode="after")
@@ -114,6 +116,19 @@ class RepeatedSearches(_SampledSearch):
         return self.repeats
 
 
+#: A fraction of the trials of a search.
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+def _check_falling(race: tuple[float, ...]) -> tuple[float, ...]:
+    if any(later > earlier for earlier, later in itertools.pairwise(race)):
+        raise ValueError(
+            f"race={list(race)}: a trial that has stopped does not go on, so no fraction may be "
+            "larger than the one before it"
+        )
+    return race
+
+
 class SubsetsSearch(_AnySearch):
     """One random search of each method, which stands for many.
 
@@ -123,8 +138,15 @@ class SubsetsSearch(_AnySearch):
     kind: Literal["subsets"]
     budget: PositiveInt = 10
     """Number of trials of a search that is estimated for, from all subsets of one random search."""
+    race: Annotated[tuple[Share, ...], AfterValidator(_check_falling)] = ()
+    """Fractions of the trials that go on after a quarter of the first fold's training, after the
+    first fold, after the second, ...; without them, all trials are trained to the end."""
+    retrain: Literal["best", "none"] = "best"
+    """best: the best trials are trained again with fresh seeds, and scored on the test classes.
+    none: the networks of the search itself are scored."""
     retrain_best: PositiveInt | None = None
-    """How many of the best trials are retrained; by default as few as it takes."""
+    """How many of the best trials are retrained, or scored; by default as few as it takes, or all
+    that were trained to the end."""
     trials_per_parameter: ClassVar[None] = None
     repeats: ClassVar[int] = 1
     sampler: ClassVar[str] = "random"
@@ -139,13 +161,20 @@ class SubsetsSearch(_AnySearch):
                 f"{max(1, self.trials // 3)}, or kind: one without a budget"
             )
         least = least_retrained(self.trials, self.budget)
+        finalists = num_raced(self.trials, self.race[-1] if self.race else 1.0)
         if self.retrain_best is None:
-            self.retrain_best = least
-        if not least <= self.retrain_best <= self.trials:
+            self.retrain_best = least if self.retrain == "best" else finalists
+        if finalists < least:
+            raise ValueError(
+                f"race={list(self.race)} leaves {finalists} of {self.trials} trials, but with "
+                f"budget={self.budget} at least the best {least} must be trained to the end, since "
+                f"else more than {LEFT_OUT:.0%} of all searches are won by others"
+            )
+        if not least <= self.retrain_best <= finalists:
             raise ValueError(
                 f"retrain_best={self.retrain_best} of trials={self.trials} with budget="
                 f"{self.budget}: at least the best {least} must be retrained, since else more than "
-                f"{LEFT_OUT:.0%} of all searches are won by others, and at most {self.trials}; "
+                f"{LEFT_OUT:.0%} of all searches are won by others, and at most {finalists}; "
                 "leave it out to have the least"
             )
         return self
@@ -153,6 +182,11 @@ class SubsetsSearch(_AnySearch):
     @property
     def settings(self) -> int:
         return self.retrain_best or self.trials
+
+
+def num_raced(trials: int, share: float) -> int:
+    """Return how many trials of a search a fraction of them is."""
+    return math.ceil(round(share * trials, 9))
 
 
 #: The largest fraction of subsets whose best trial may be one that is not retrained.

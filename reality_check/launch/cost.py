@@ -48,11 +48,13 @@ class CostEstimate:
 
     Attributes:
         trainings: the number of networks that are trained, over all stages.
+        kept_bytes: the size of the weights that are kept until trials are raced or scored.
         least: the duration if every training stopped as early as its patience allows.
         most: the duration if every training used all its epochs.
     """
 
     trainings: int
+    kept_bytes: int
     least: float
     most: float
 
@@ -64,8 +66,9 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class _Times:
-    """The measured seconds of building a network, of an epoch, and of evaluating samples."""
+    """The size of a network, and the measured seconds of building, training and evaluating it."""
 
+    network_bytes: int
     build: float
     epoch: float
     embed_sample: float
@@ -108,7 +111,14 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
         )
         for longest in (False, True)
     )
-    return CostEstimate(count_trainings(experiment), least, most)
+    kept = sum(
+        map(
+            functools.partial(_kept_bytes, experiment),
+            experiment.methods,
+            (t.network_bytes for t in times),
+        )
+    )
+    return CostEstimate(count_trainings(experiment), kept, least, most)
 
 
 def _seconds_of(
@@ -127,13 +137,29 @@ def _seconds_of(
     test_seconds = times.evaluation(test_size, geometries=2, final=True)
     # The concatenated embeddings of all folds, in two geometries, with the final metrics.
     ensemble_seconds = 2 * times.compare(test_size, True)
-    trial_seconds = {
-        Stage.SEARCH: folds * fold_seconds,
-        Stage.REPRODUCTIONS: folds * (fold_seconds + test_seconds) + ensemble_seconds,
-        Stage.FINAL: training_seconds + test_seconds,
+    test_seconds_of = {
+        Stage.REPRODUCTIONS: folds * test_seconds + ensemble_seconds,
+        Stage.FINAL: test_seconds,
     }
-    studies = [study for study in make_plan(experiment) if study.key.method == method.name]
-    return float(sum(study.num_trials * trial_seconds[study.key.stage] for study in studies))
+    total = 0.0
+    for study in make_plan(experiment):
+        if study.key.method == method.name:
+            each = training_seconds if study.key.stage is Stage.FINAL else fold_seconds
+            trial_seconds = study.networks * each + test_seconds_of.get(study.key.stage, 0.0)
+            total += study.num_trials * trial_seconds
+    return total
+
+
+def _kept_bytes(experiment: Experiment, method: Method, network_bytes: int) -> int:
+    """Return how many bytes the trials of a search take at most until they are raced or scored."""
+    is_scored = experiment.protocol.search.retrain == "none"
+    networks = [0]
+    for study in make_plan(experiment):
+        if study.key.method == method.name and study.folds is not None:
+            # A checkpoint has the latest and the best state, each with two moments of Adam.
+            count = 6 if study.pauses else max(study.folds) + 1 if is_scored else 0
+            networks.append(study.num_trials * count)
+    return max(networks) * network_bytes
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:
@@ -184,6 +210,7 @@ def _measure(
                 clock,
             )
     return _Times(
+        sum(value.nbytes for value in trainer.network.state_dict().values()),
         build_seconds,
         step_seconds * trainer.epoch_length,
         embed_seconds / len(indices),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,15 +25,18 @@ from reality_check.launch.fold_executors import (
     SerialExecutor,
 )
 from reality_check.launch.scorer import Scorer, network_seed
+from reality_check.results import TrialRecord
+from reality_check.studies.attempts import BY_FOLD
 from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
     remove_checkpoints,
     trial_folder,
 )
-from reality_check.studies.plan import StudyState
+from reality_check.studies.plan import PlannedStudy, StudyState
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
+from reality_check.training.fold_checkpoints import MODEL, PROXIES
 from reality_check.training.methods import FilledMethod
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
@@ -105,13 +109,17 @@ class TrialRunner:
             )
         run_stage = {
             Stage.SEARCH: self._search,
+            Stage.RACE: self._search,
             Stage.REPRODUCTIONS: self._reproduce,
             Stage.FINAL: self._train_final,
         }[study.stage]
+        is_raced = study.stage is Stage.RACE  # which goes on with trainings of the search
         trial = _Trial(
             self.prepared.method(study.method),
-            study.stage,
-            study.search,
+            Stage.SEARCH if is_raced else study.stage,
+            0 if is_raced else study.search,
+            study.planned,
+            study.own_trial(context.trial_index),
             context,
             context.params,
             study.seed_key(context.trial_index),
@@ -123,8 +131,8 @@ class TrialRunner:
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
             context.renew_lease()  # raises if the files are another worker's now
-            index, search = context.trial_index, study.search
-            remove_checkpoints(trial_folder(self.out_dir, study.method, study.stage, index, search))
+            where = study.method, trial.stage, context.trial_index, trial.search
+            remove_checkpoints(trial_folder(self.out_dir, *where))
             return TrialResult(self._metric.diverged, {"diverged": str(error)})
 
     def follow(self) -> None:
@@ -155,8 +163,8 @@ class TrialRunner:
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
         """Train and score a network for each fold; the first reproduction draws the gallery."""
-        results = self._train_folds(trial)
         method, index = trial.method, trial.context.trial_index
+        result = self._own_networks(trial) if trial.own else self._search(trial)
         scores, embeddings = self.scorer.score(method, trial.stage, index)
         self.scorer.keep_queries(method, trial.stage, index, scores)
         gallery_size = self.prepared.protocol.gallery
@@ -165,7 +173,35 @@ class TrialRunner:
             vectors = concatenate(embeddings, normalize)
             path = gallery_path(self.out_dir, method.name)
             draw_gallery(path, self.prepared.test_set, vectors, normalize, gallery_size)
-        return self._mean_result(results, scores=scores)
+        return TrialResult(result.value, {**result.attributes, "scores": scores})
+
+    def _own_networks(self, trial: _Trial) -> TrialResult:
+        """Move the networks of a trial of the search to the folder of its reproduction.
+
+        Networks that were lost are trained again, with the seeds of the search.
+        """
+        found = trial.own
+        assert found is not None
+        assert found.trial_index is not None
+        index, stage = found.trial_index, Stage.SEARCH
+        searched = dataclasses.replace(
+            trial,
+            stage=stage,
+            context=dataclasses.replace(trial.context, trial_index=index),
+            seed_key=[stage.category_of_seeds, index],
+        )
+        folds = range(self.prepared.protocol.split.folds)
+        moves = [(self._fold_folder(searched, k), self._fold_folder(trial, k)) for k in folds]
+        # An earlier attempt may have moved some of them.
+        if not all((source / MODEL).exists() or (to / MODEL).exists() for source, to in moves):
+            self._train_folds(searched)
+        for source, target in moves:
+            target.mkdir(parents=True, exist_ok=True)
+            for name in (PROXIES, MODEL):
+                if (source / name).exists():
+                    os.replace(source / name, target / name)
+        attributes = {name: getattr(found, name) for name in BY_FOLD}
+        return TrialResult(found.value or 0.0, attributes)
 
     def _train_final(self, trial: _Trial) -> TrialResult:
         """Train and score one wide network on all trainval classes."""
@@ -198,7 +234,7 @@ class TrialRunner:
         task = dataclasses.replace(self._task(trial, filled, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
 
-    def _mean_result(self, results: list[FoldResult], **more_attributes: Any) -> TrialResult:
+    def _mean_result(self, results: list[FoldResult]) -> TrialResult:
         """Return the result of a trial, whose value is the mean over its folds."""
         metric = self._metric
         attributes = {
@@ -212,8 +248,7 @@ class TrialRunner:
                 for result in results
             ],
         }
-        value = fmean(result.value for result in results)
-        return TrialResult(value, attributes | more_attributes)
+        return TrialResult(fmean(result.value for result in results), attributes)
 
     # -- training ---------------------------------------------------------------------------
 
@@ -240,6 +275,7 @@ class TrialRunner:
                 self._fold_folder(trial, number),
             )
             for number, fold in enumerate(self.prepared.splits.folds)
+            if trial.planned.folds is None or number in trial.planned.folds
         ]
         return self._run(trial, jobs)
 
@@ -261,9 +297,10 @@ class TrialRunner:
             network_seed=network_seed(seed, trial.seed_key, fold),
             loss_seed=derive(seed, method.name, *trial.seed_key, fold, "loss"),
             fixed_epochs=fixed_epochs,
-            keep_model=stage is not Stage.SEARCH,
+            keep_model=stage is not Stage.SEARCH or self.prepared.protocol.search.retrain == "none",
             selects_by=self._metric.name,
             sign=self._metric.sign,
+            pauses_after=method.training.early_epochs if trial.planned.pauses else None,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
@@ -286,6 +323,8 @@ class _Trial:
     """A trial that is being run.
 
     Attributes:
+        planned: the plan of its study.
+        own: the trial of the search whose networks are scored, if none is trained.
         seed_key: what its seeds are derived from, see :meth:`StudyState.seed_key`.
         about_gpu: attributes of the trial that :meth:`TrialRunner._run` adds.
     """
@@ -293,6 +332,8 @@ class _Trial:
     method: PreparedMethod
     stage: Stage
     search: int
+    planned: PlannedStudy
+    own: TrialRecord | None
     context: TrialContext
     params: dict[str, Any]
     seed_key: list[Any]

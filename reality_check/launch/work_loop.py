@@ -96,17 +96,20 @@ class WorkLoop:
             raise _failure_error(study, {"message": message, "usage": False}) from error
 
     def _end_trial(self, key: StudyKey, indices: list[int]) -> None:
-        """Delete the checkpoints of all complete trials of a search, but not their records.
+        """Delete the checkpoints that no trial of a search needs any more, but not their records.
 
         This includes trials of other workers, since a worker that was paused may have written some
         after its trial was complete. Then the trials that this worker has finished (``indices``)
         are reported in its log, and the study too if it is complete.
         """
-        study, protocol = self._recorded.states().get(key), self._recorded.experiment.protocol
+        states, protocol = self._recorded.states(), self._recorded.experiment.protocol
+        study = states.get(key)
         assert study is not None  # it was worked on
-        if study.stage is Stage.SEARCH:
-            for index in study.complete:
-                where = study.method, study.stage, index, study.search
+        if study.stage in (Stage.SEARCH, Stage.RACE) or study.planned.own_networks:
+            search = study.search if study.stage is Stage.SEARCH else 0
+            searched = StudyKey(study.method, Stage.SEARCH, search)
+            for index in states.finished_with(searched):
+                where = study.method, Stage.SEARCH, index, search
                 remove_checkpoints(trial_folder(self._recorded.out_dir, *where))
         for index in indices:
             if index in study.complete:

@@ -6,11 +6,11 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from reality_check.config.method import Method
-from reality_check.config.metrics import DIVERGED, METRICS, STAGES, Stage, metric_of
+from reality_check.config.metrics import DIVERGED, METRICS, PRIMARY, STAGES, Stage, metric_of
 from reality_check.config.schema import Experiment
 from reality_check.config.search import INDEPENDENT
 from reality_check.config.values import Range
@@ -26,6 +26,7 @@ from reality_check.results import (
     ResultRow,
     TrialRecord,
 )
+from reality_check.studies.attempts import joined
 from reality_check.studies.growth import read_steps
 from reality_check.studies.importance import parameter_importance
 from reality_check.studies.output_folder import gallery_path, query_scores_path
@@ -87,6 +88,7 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
         costs=costs(stages),
         versions=split_versions(environment.get("versions", "")),
         noun=data.get("noun", "image"),
+        measure=METRICS[PRIMARY] + (" (own networks)" if protocol.search.retrain == "none" else ""),
     )
 
 
@@ -147,18 +149,17 @@ def _method(
     """Return the records of a method, and the settings of it that the report shows."""
     protocol, stages = recorded.experiment.protocol, states.begun()
     gallery = gallery_path(recorded.out_dir, method.name)
-    searches = [
-        stages.get(StudyKey(method.name, Stage.SEARCH, number))
-        for number in range(protocol.search.repeats)
-    ]
+    keys = [StudyKey(method.name, Stage.SEARCH, k) for k in range(protocol.search.repeats)]
+    searches = [stages.get(key) for key in keys]
     # Every stage after the search retrains the same trials.
     after_search = next(stage for stage in protocol.stages if stage is not Stage.SEARCH)
     retraining = states.get(StudyKey(method.name, after_search))
     plan = () if retraining is None else retraining.retrained
     search = tuple(
         dataclasses.replace(record, search=number)
-        for number, study in enumerate(searches)
-        for record in _records(study).values()
+        for number, key in enumerate(keys)
+        if key in stages
+        for record in _searched(states, key)
     )
     retrained = [(run.search, run.trial_index) for run in plan if run.trial_index is not None]
     space = searches[0].space if searches[0] is not None else {}
@@ -179,6 +180,29 @@ def _method(
         gallery=gallery if protocol.gallery and gallery.exists() else None,
         columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),
     )
+
+
+def _searched(states: States, search: StudyKey) -> Iterator[TrialRecord]:
+    """Yield the trials of a search, each with its results in all rungs of its race.
+
+    A trial that the race has stopped has no value of its own.
+    """
+    rungs, planned = states.rungs(search), states.race(search)
+    records = [_records(rung) for rung in rungs]
+    if len(planned) == 1:
+        yield from records[0].values()
+        return
+    for index in records[0]:
+        own = [rung for rung in rungs if index in rung.indices]
+        parts = [of[index] for of in records[: len(own)] if index in of]
+        trial = joined(parts, [rung.planned.folds or () for rung in own[: len(parts)]])
+        if len(parts) < len(own) or (own[-1] is rungs[-1] and len(rungs) < len(planned)):
+            yield dataclasses.replace(trial, state="running", value=None)  # or about to
+        elif len(own) == len(planned) or trial.diverged is not None:
+            yield trial
+        else:
+            trained = sum(rung.planned.networks for rung in own)
+            yield dataclasses.replace(trial, value=None, stopped_after=trained)
 
 
 def _retrainings(

@@ -97,7 +97,8 @@ def _missing_work(
         return
     planned: dict[str, Counter[Stage]] = defaultdict(Counter)
     for study in make_plan(experiment):
-        planned[study.key.method][study.key.stage] += study.num_trials
+        if study.key.stage is not Stage.RACE:  # whose trials are those of the search
+            planned[study.key.method][study.key.stage] += study.num_trials
     for method in methods:
         missing = []
         for stage, count in planned[method.name].items():

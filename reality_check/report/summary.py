@@ -14,7 +14,13 @@ from typing import Any
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, stage_of
 from reality_check.config.search import INDEPENDENT
-from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.results import (
+    ExperimentResults,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+    ranking_scores,
+)
 from reality_check.statistics import (
     Bounds,
     Comparison,
@@ -278,6 +284,11 @@ class Summary:
         }
 
     @property
+    def scores_own_networks(self) -> bool:
+        """Whether test scores are those of the networks of the searches, not of retrainings."""
+        return self._protocol("search.retrain") == "none"
+
+    @property
     def budget(self) -> int:
         """Number of trials for which scores are estimated from one random search."""
         return int(self._protocol("search.budget"))
@@ -298,8 +309,7 @@ class Summary:
         for row in rows:
             if row.trial in position:
                 tests.setdefault(position[row.trial], []).append(float(row.value))
-        validation = [trial.value or 0.0 for trial in trials]
-        return validation, {number: fmean(values) for number, values in tests.items()}
+        return ranking_scores(trials), {number: fmean(values) for number, values in tests.items()}
 
     def _positions(self, method: str) -> dict[int | None, int]:
         """Return the position of each complete trial among these, by the trial's number."""

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from reality_check.results import TrialRecord
+
+#: What a record has for each fold.
+BY_FOLD = (
+    "fold_values",
+    "fold_epochs",
+    "follow_up_epochs",
+    "epochs_spent",
+    "cut_short",
+    "curves",
+)
 
 
 def mark_superseded(
@@ -40,16 +52,37 @@ def _is_superseded(trial: TrialRecord, made_of: Sequence[Mapping[str, Any]] | No
     return current != [trial.made_of]
 
 
-def complete_by_index(trials: Sequence[TrialRecord], num_trials: int) -> dict[int, TrialRecord]:
-    """Return the complete attempts by trial index, for indices below ``num_trials``."""
+def complete_by_index(
+    trials: Sequence[TrialRecord], indices: Sequence[int]
+) -> dict[int, TrialRecord]:
+    """Return the complete attempts by trial index, for these indices."""
     complete: dict[int, TrialRecord] = {}
     for trial in trials:
         index = trial.trial_index
         if trial.state != "complete" or trial.superseded:
             continue
-        if index is not None and index < num_trials:
+        if index is not None and index in indices:
             complete.setdefault(index, trial)  # the earliest counts
     return dict(sorted(complete.items()))
+
+
+def joined(parts: Sequence[TrialRecord], folds: Sequence[Sequence[int]]) -> TrialRecord:
+    """Return the record of a trial that was trained in parts, each on some of the folds."""
+    lists: dict[str, Any] = {}
+    for name in BY_FOLD:
+        values = (
+            zip(numbers, getattr(p, name), strict=False)
+            for p, numbers in zip(parts, folds, strict=True)
+        )
+        lists[name] = [value for _, value in sorted(dict(itertools.chain(*values)).items())]
+    last = parts[-1]  # only this part may have diverged
+    return dataclasses.replace(
+        parts[0],
+        value=fmean(lists["fold_values"]) if lists["fold_values"] else last.value,
+        diverged=last.diverged,
+        seconds=sum(part.seconds or 0.0 for part in parts),
+        **lists,
+    )
 
 
 def best_trial(trials: Mapping[int, TrialRecord]) -> TrialRecord | None:

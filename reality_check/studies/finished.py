@@ -55,7 +55,8 @@ class Finished:
     def __str__(self) -> str:
         """Return the event as a line of the log."""
         prefix = f"{self.method}: " if self.method else ""
-        prefix += f"search {self.search + 1}, " if self.search else ""
+        unit = "rung" if self.stage is Stage.RACE else "search"
+        prefix += f"{unit} {self.search + 1}, " if self.search or unit == "rung" else ""
         time_taken = f"in {duration(self.seconds)}"
         best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:

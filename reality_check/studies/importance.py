@@ -21,7 +21,7 @@ from optuna.distributions import (
 )
 
 from reality_check.config.values import Range, Searched
-from reality_check.results import Importance, TrialRecord
+from reality_check.results import Importance, TrialRecord, ranking_scores
 
 #: With fewer trials the forest learns nothing.
 FEWEST = 20
@@ -45,8 +45,8 @@ def parameter_importance(
         The importance, or ``None`` if there are fewer than two parameters, fewer than 20 complete
         trials that have not diverged, or no two different values.
     """
-    sound = [t for t in trials if t.state == "complete" and t.value is not None and not t.diverged]
-    values = [trial.value for trial in sound if trial.value is not None]
+    sound = [t for t in trials if t.state == "complete" and not t.diverged]
+    values = ranking_scores(sound)
     if len(space) < 2 or len(sound) < FEWEST or len(set(values)) < 2:
         return None
     params = [

@@ -18,11 +18,14 @@ from typing import Any, NamedTuple
 from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
+from reality_check.config.search import num_raced
+from reality_check.config.training import EARLY
 from reality_check.config.values import Searched, parse_value
 from reality_check.results import TrialRecord
 from reality_check.studies.attempts import (
     best_trial,
     complete_by_index,
+    joined,
     mark_superseded,
     ranked_trials,
 )
@@ -128,24 +131,36 @@ class Given:
 
 
 @dataclass(frozen=True)
+class Raced:
+    """The trials of a study are the best ones of a search so far, which go on."""
+
+
+@dataclass(frozen=True)
 class PlannedStudy:
     """The trials of a stage of a method, or of one of its searches.
 
     Attributes:
         key: what identifies the study.
         num_trials: the number of trials; fewer if too many trials of a search diverge.
-        networks: the number of networks that each trial trains.
+        networks: the number of networks that each trial trains, a fraction if it trains only a part
+            of one.
         seed: the seed of the study.
         parameters: where the parameters of its trials come from.
         waits_for: the studies that must be complete before a trial can start.
+        folds: the folds that each trial trains; ``None`` for all.
+        pauses: whether its training pauses after :attr:`Training.early_epochs`.
+        own_networks: whether each trial scores the networks of an earlier one, and trains none.
     """
 
     key: StudyKey
     num_trials: int
-    networks: int
+    networks: float
     seed: int
-    parameters: Drawn | Given
+    parameters: Drawn | Given | Raced
     waits_for: Sequence[StudyKey] = ()
+    folds: Sequence[int] | None = None
+    pauses: bool = False
+    own_networks: bool = False
 
 
 def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[PlannedStudy, ...]:
@@ -158,7 +173,8 @@ def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[Plann
     protocol, methods = experiment.protocol, experiment.methods
     searches = range(protocol.search.repeats)
     by_stage = {
-        Stage.SEARCH: [_search(experiment, m, number) for number in searches for m in methods],
+        Stage.SEARCH: [_search(experiment, m, number) for number in searches for m in methods]
+        + [rung for method in methods for rung in _race(experiment, method)],
         Stage.REPRODUCTIONS: [_retraining(experiment, m, steps) for m in methods],
         Stage.FINAL: [_retraining(experiment, m, steps, is_final=True) for m in methods],
     }
@@ -175,7 +191,8 @@ def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[Plann
 
 def count_trainings(experiment: Experiment) -> int:
     """Return the number of networks that an experiment trains, over all stages."""
-    return sum(study.num_trials * study.networks for study in make_plan(experiment.trained()))
+    plan = make_plan(experiment.trained())
+    return math.ceil(sum(study.num_trials * study.networks for study in plan))
 
 
 def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tuple[int, int]]:
@@ -215,8 +232,41 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
         first,
         starts_from,
     )
-    seed, folds = derive(experiment.seed, key.name), experiment.protocol.split.folds
-    return PlannedStudy(key, trials, folds, seed, drawn, waits_for)
+    seed, stops = derive(experiment.seed, key.name), _stops(experiment, method)
+    end = stops[0][0] if stops else experiment.protocol.split.folds
+    return PlannedStudy(
+        key, trials, end, seed, drawn, waits_for, range(math.ceil(end)), pauses=end < 1
+    )
+
+
+def _stops(experiment: Experiment, method: Method) -> list[tuple[float, float]]:
+    """Return where the race of a method stops: after how many folds, and the share that goes on.
+
+    A method that changes its loss in the course of a training is not judged by a part of one.
+    """
+    shares = experiment.protocol.search.race
+    stops = list(zip((EARLY, *range(1, len(shares))), shares, strict=False))
+    changes = experiment.two_phases(method) or method.schedules
+    return stops[1:] if changes else stops
+
+
+def _race(experiment: Experiment, method: Method) -> Iterator[PlannedStudy]:
+    """Yield the plans of the rungs of a method's race, which go on with its search."""
+    search = StudyKey(method.name, Stage.SEARCH)
+    keys, stops = [search], _stops(experiment, method)
+    ends = [end for end, _ in stops[1:]] + [experiment.protocol.split.folds]
+    for number, ((start, share), end) in enumerate(zip(stops, ends, strict=False)):
+        key = StudyKey(method.name, Stage.RACE, number)
+        yield PlannedStudy(
+            key,
+            num_raced(experiment.trials_of(method), share),
+            end - start,
+            derive(experiment.seed, key.name),
+            Raced(),
+            tuple(keys),
+            range(math.floor(start), math.ceil(end)),
+        )
+        keys.append(key)
 
 
 def _retraining(
@@ -238,7 +288,10 @@ def _retraining(
         for i, repetition in reproduction_order(experiment, steps)
         if has_search
     ]
-    epochs_from = reproductions if is_final and has_reproductions else None
+    own_networks = search.retrain == "none" and not is_final
+    # Reproductions that are not trained have no epochs of their own.
+    trained_again = is_final and has_reproductions and search.retrain != "none"
+    epochs_from = reproductions if trained_again else None
     given = Given(
         tuple(retrains),
         epochs_from,
@@ -249,12 +302,21 @@ def _retraining(
         from_pack=method.packed is not None,
     )
     waits_for = searches if has_search else []
+    waits_for += [rung.key for rung in _race(experiment, method)]
     if epochs_from is not None:
         waits_for.append(epochs_from)
     key = StudyKey(method.name, Stage.FINAL) if is_final else reproductions
-    networks = 1 if is_final else protocol.split.folds
+    networks = 1 if is_final else 0 if own_networks else protocol.split.folds
     seed = derive(experiment.seed, key.name)
-    return PlannedStudy(key, protocol.runs, networks, seed, given, tuple(waits_for))
+    return PlannedStudy(
+        key,
+        protocol.runs,
+        networks,
+        seed,
+        given,
+        tuple(waits_for),
+        own_networks=own_networks,
+    )
 
 
 # -- what is known of a study ---------------------------------------------------------------------
@@ -305,7 +367,7 @@ class StudyState:
     Attributes:
         planned: the plan of the study.
         record: the stored records; ``None`` if the study was not begun.
-        num_trials: the number of its trials.
+        indices: the indices of its trials.
         space: the searched parameters by name; empty before the search was begun.
         retrained: the trial that each trial retrains; empty if nothing is searched.
         given: the parameters of each trial, with ``None`` for a trial without parameters, or
@@ -317,7 +379,7 @@ class StudyState:
 
     planned: PlannedStudy
     record: StudyRecord | None
-    num_trials: int
+    indices: Sequence[int]
     space: Mapping[str, Searched]
     retrained: Sequence[Retrained] = ()
     given: Sequence[Mapping[str, Any] | None] | None = None
@@ -336,8 +398,13 @@ class StudyState:
 
     @property
     def search(self) -> int:
-        """The number of the search, for that stage."""
+        """The number of the search, for that stage, or of the rung of a race."""
         return self.planned.key.search
+
+    @property
+    def num_trials(self) -> int:
+        """The number of its trials."""
+        return len(self.indices)
 
     @functools.cached_property
     def attempts(self) -> tuple[TrialRecord, ...]:
@@ -347,7 +414,7 @@ class StudyState:
     @functools.cached_property
     def complete(self) -> Mapping[int, TrialRecord]:
         """The complete attempts by trial index."""
-        return complete_by_index(self.attempts, self.num_trials)
+        return complete_by_index(self.attempts, self.indices)
 
     @property
     def is_complete(self) -> bool:
@@ -379,12 +446,18 @@ class StudyState:
         The seeds of a retraining belong to the trial that it trains again, whatever the rank of
         that trial. In studies of earlier versions, they belong to the index of the retraining.
         """
+        if self.stage is Stage.RACE:  # which continues trainings of the search
+            return [Stage.SEARCH.category_of_seeds, trial_index]
         is_first = self.search == 0
         stage = self.stage.category_of_seeds if is_first else stage_name(self.stage, self.search)
         # Studies of earlier versions lack "seeds_by_trial"; those not yet begun will have it.
         if self.retrained and (not self.about or "seeds_by_trial" in self.about):
             return [stage, *self.retrained[trial_index].key]
         return [stage, trial_index]
+
+    def own_trial(self, trial_index: int) -> TrialRecord | None:
+        """Return the trial of the search whose networks a trial scores; ``None`` if it trains."""
+        return self.retrained[trial_index].trial if self.planned.own_networks else None
 
     @property
     def free(self) -> list[int]:
@@ -394,7 +467,7 @@ class StudyState:
             for trial in self.attempts
             if trial.holds_its_index and trial.state != "waiting"
         }
-        return [index for index in range(self.num_trials) if index not in taken]
+        return [index for index in self.indices if index not in taken]
 
     @property
     def is_idle(self) -> bool:
@@ -438,6 +511,28 @@ class States:
                 self._complete[key] = state
         return self._states[key]
 
+    def race(self, search: StudyKey) -> list[PlannedStudy]:
+        """Return the plans of a search and of the rungs of its race, in this order."""
+        rungs = [p for p in self.plan if p.key[:2] == (search.method, Stage.RACE)]
+        return [self._planned[search], *(rungs if search.search == 0 else ())]
+
+    def rungs(self, search: StudyKey) -> list[StudyState]:
+        """Return a search, and the rungs of its race that can start, in this order."""
+        return [state for rung in self.race(search) if (state := self.get(rung.key)) is not None]
+
+    def finished_with(self, search: StudyKey) -> set[int]:
+        """Return the trials of a search whose checkpoints are no longer needed."""
+        rungs = self.rungs(search)
+        needed = {*rungs[-1].indices}
+        after = self._planned.get(StudyKey(search.method, Stage.REPRODUCTIONS))
+        if after is not None and after.own_networks:
+            if (scored := self.get(after.key)) is not None:
+                runs = enumerate(scored.retrained)
+                needed = {run.trial_index or 0 for k, run in runs if k not in scored.complete}
+        elif not rungs[-1].planned.pauses:
+            needed -= {*rungs[-1].complete}
+        return {*rungs[0].complete} - needed
+
     def ready(self) -> Iterator[StudyState]:
         """Yield the states of the studies whose trials can start, in the order of the plan."""
         for study in self.plan:
@@ -464,6 +559,8 @@ class States:
         record = self._read(planned.key)
         if isinstance(planned.parameters, Drawn):
             return _drawn_state(planned, planned.parameters, record, complete)
+        if isinstance(planned.parameters, Raced):
+            return _raced_state(planned, record, complete)
         return _given_state(planned, planned.parameters, record, complete)
 
 
@@ -485,7 +582,37 @@ def _drawn_state(
     space = parse_value(about["space"]) if "space" in about else {}
     # Only trial 0 depends on data from outside of the study.
     made_of = () if first is None else [{"first": first}]
-    return StudyState(planned, record, planned.num_trials, space, first=first, made_of=made_of)
+    return StudyState(
+        planned, record, range(planned.num_trials), space, first=first, made_of=made_of
+    )
+
+
+def _raced_state(
+    planned: PlannedStudy, record: StudyRecord | None, earlier: Mapping[StudyKey, StudyState]
+) -> StudyState:
+    """Return the state of a rung, whose trials are the best of the complete rungs ``earlier``."""
+    search, *_ = earlier.values()
+    best = ranked_trials(raced_trials(earlier))[: planned.num_trials]
+    indices = sorted(trial.trial_index for trial in best if trial.trial_index is not None)
+    params = [search.complete[index].params for index in search.indices]
+    made_of = [{"params": each} for each in params]
+    return StudyState(planned, record, indices, search.space, given=params, made_of=made_of)
+
+
+def raced_trials(rungs: Mapping[StudyKey, StudyState]) -> dict[int, TrialRecord]:
+    """Return the trials of the last rung of a race, each with its results in all rungs.
+
+    Args:
+        rungs: the search, and what it has of complete rungs, in this order.
+    """
+    *_, last = rungs.values()
+    folds = [rung.planned.folds or () for rung in rungs.values()]
+    return {
+        index: joined([rung.complete[index] for rung in rungs.values()], folds)
+        if len(rungs) > 1
+        else trial
+        for index, trial in last.complete.items()
+    }
 
 
 def _given_state(
@@ -516,12 +643,18 @@ def _given_state(
     return StudyState(
         planned,
         record,
-        len(params),
+        range(len(params)),
         searches[0].space if searches else {},
         retrained,
         params,
         made_of=None if given.from_pack else made_of,
     )
+
+
+def _rungs(search: StudyKey, states: Studies) -> Studies:
+    """Return a search and the rungs of its race, in this order."""
+    race = {key: s for key, s in states.items() if key[:2] == (search.method, Stage.RACE)}
+    return {search: states[search], **race}
 
 
 def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> list[Retrained]:
@@ -530,7 +663,7 @@ def _retrained_trials(given: Given, earlier: Mapping[StudyKey, StudyState]) -> l
     If all trials of a search diverged, rank 0 stays, with ``None`` as the trial.
     """
     searches = {key for key, *_ in given.retrains}
-    ranked = {key: ranked_trials(earlier[key].complete) for key in searches}
+    ranked = {key: ranked_trials(raced_trials(_rungs(key, earlier))) for key in searches}
     return [
         Retrained(key.search, ranked[key][rank] if rank < len(ranked[key]) else None, repetition)
         for key, rank, repetition in given.retrains

@@ -33,6 +33,8 @@ def trial_name(stage: str, work: Mapping[str, Any]) -> str:
     name = Stage(stage).trial_name
     if index is not None:
         name += f" {index + 1}"
+    if stage == Stage.RACE:
+        return f"rung {search + 1}, {name}"
     return f"search {search + 1}, {name}" if search else name
 
 

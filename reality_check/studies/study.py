@@ -79,7 +79,7 @@ class Study:
         search_space: Callable[[], Mapping[str, Searched]] = dict,
     ) -> None:
         self.name = name
-        self.num_trials = state.num_trials
+        self.indices = state.indices
         self._state = state
         self._storage = storage
         self._unsigned = HeartbeatMonitor()  # of running trials whose worker is not recorded yet
@@ -219,7 +219,7 @@ class Study:
     def tidy(self) -> None:
         """If the study is complete, end the attempts that are still running or waiting."""
         trials = self.trials()
-        if len(complete_by_index(trials, self.num_trials)) < self.num_trials:
+        if len(complete_by_index(trials, self.indices)) < len(self.indices):
             return
         for trial in trials:
             if trial.state in ("running", "waiting"):
@@ -244,7 +244,7 @@ class Study:
         if any(trial.state == "waiting" for trial in trials):
             return True
         taken = {trial.trial_index for trial in trials if trial.holds_its_index}
-        free_indices = [index for index in range(self.num_trials) if index not in taken]
+        free_indices = [index for index in self.indices if index not in taken]
         if not free_indices:
             return False
         chosen = _choose_index(free_indices, trials, self._lost_race)
@@ -274,11 +274,11 @@ class Study:
 
         Raises:
             DuplicateTrial: an earlier attempt has the same index; the trial has no index, since
-                another worker took the one that was waiting; or its index is beyond the study.
+                another worker took the one that was waiting; or the study does not have its index.
         """
         set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
-        if index is not None and index >= self.num_trials:
+        if index is not None and index not in self.indices:
             # This worker was paused, and the experiment has grown in the meantime.
             set_attributes(trial, duplicate=True)
             raise DuplicateTrial

@@ -26,7 +26,14 @@ _STATES: dict[TrialState, State] = {
 #: Prefix of the attributes that contain scores.
 _SCORE_PREFIX = "score/"
 _OPTUNA_FIELDS = {"number", "trial_id", "state", "value", "params", "started", "ended"}
-_COMPUTED_FIELDS = {*_OPTUNA_FIELDS, "superseded", "attempts", "search", "retrained"}
+_COMPUTED_FIELDS = {
+    *_OPTUNA_FIELDS,
+    "superseded",
+    "attempts",
+    "stopped_after",
+    "search",
+    "retrained",
+}
 _ATTRIBUTES = {field.name for field in dataclasses.fields(TrialRecord)} - _COMPUTED_FIELDS
 
 

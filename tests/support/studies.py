@@ -34,14 +34,14 @@ def open_study(
         draws = seed if draw_seed is None else draw_seed
         parameters = Drawn(sampler, sampler_arguments or {}, startup_trials, draws)
     planned = PlannedStudy(StudyKey(name, Stage.SEARCH), num_trials, 1, seed, parameters)
-    given = StudyState(planned, None, num_trials, space or {}, given=fixed, **state)
+    given = StudyState(planned, None, range(num_trials), space or {}, given=fixed, **state)
     return Study(storage, name, given, lambda: space or {})
 
 
 def complete(study: Study) -> dict[int, TrialRecord]:
     """The complete attempts by trial index."""
-    return complete_by_index(study.trials(), study.num_trials)
+    return complete_by_index(study.trials(), study.indices)
 
 
 def is_complete(study: Study) -> bool:
-    return len(complete(study)) == study.num_trials
+    return len(complete(study)) == len(study.indices)

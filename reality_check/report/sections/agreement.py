@@ -33,7 +33,7 @@ _FOOTNOTE = (
 def agreement_section(summary: Summary) -> Section | None:
     """Return the section, or ``None`` before any winner has been retrained."""
     curses = [curse for method in summary.results.methods if (curse := _curse(method))]
-    if not curses:
+    if not curses or summary.scores_own_networks:
         return None
     metric = summary.results.selected_by
     lines = [_curse_sentence([gap.mean for _, _, gap, _ in curses], metric)]

@@ -14,9 +14,9 @@ from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Footnote, PlainTable, Section
 from reality_check.report.sections.tuning import leading_sentences
-from reality_check.report.summary import Evidence, Summary, completed, sound_reproductions
+from reality_check.report.summary import Evidence, Summary, sound_reproductions
 from reality_check.report.wording import NOTHING, counted, difference_text, score_text
-from reality_check.results import MethodResults
+from reality_check.results import MethodResults, ranking_scores
 from reality_check.statistics import expected_best, expected_best_band
 
 #: Fewest trials from which the gain of more trials is estimated.
@@ -135,7 +135,7 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
 
 def _values(method: MethodResults) -> list[float]:
     """Return the scores of all complete trials; a diverged one counts as 0, as in the search."""
-    return [trial.value or 0.0 for trial in method.search if completed(trial)]
+    return ranking_scores([trial for trial in method.search if trial.state == "complete"])
 
 
 def _spread(method: MethodResults) -> float | None:

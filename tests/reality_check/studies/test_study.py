@@ -587,7 +587,7 @@ def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
     finish(make_study(num_trials=4))
     smaller = make_study(num_trials=2)
     assert is_complete(smaller)
-    assert list(complete_by_index(smaller.trials(), 2)) == [0, 1]
+    assert list(complete_by_index(smaller.trials(), range(2))) == [0, 1]
     # A worker that was paused while the experiment grew leaves what is new to others.
     smaller.study.enqueue_trial({}, user_attrs={"trial_index": 4})
     assert smaller.work_once(work)
