@@ -36,6 +36,7 @@ from reality_check.report.writing import pack_pages, write_grouped_report, write
 from reality_check.results import ExperimentResults
 from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import check_same_experiment, load_locked
+from reality_check.studies.plan import StudyKey
 from reality_check.studies.recorded_experiment import (
     RecordedExperiment,
     read_experiment,
@@ -334,12 +335,16 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
         )
     prepared = PreparedExperiment(recorded.experiment)
     settings = prepared.method(method)
-    stage = Stage.FINAL if fold is None else Stage.REPRODUCTIONS
+    stage, number = Stage.FINAL if fold is None else Stage.REPRODUCTIONS, reproduction
+    state = recorded.states().get(StudyKey(method, stage))
+    if state is not None and reproduction < state.num_trials:
+        own = state.own_trial(reproduction)
+        stage, number = (stage, number) if own is None else (Stage.SEARCH, own.trial_index or 0)
     inputs = recorded.attribute("inputs")  # if none are recorded, the data set is read
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
         # The only network of a final run counts as that of fold 0.
-        network = load_kept(folder, settings, (stage, reproduction, fold or 0), shape)
+        network = load_kept(folder, settings, (stage, number, fold or 0), shape)
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no {error}; write the numbers, from 0 on, of a reproduction and a fold that "

@@ -442,19 +442,22 @@ class ExperimentResults:
 
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
         ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over
-        folds, a fraction), ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for
+        folds, a fraction), ``diverged`` (why), ``stopped_after`` (after how many folds a race has
+        stopped it), ``seconds``, ``attempts``, and ``params.NAME`` for
         each hyper-parameter that any of them has; ``None`` where there is no such value. For
         :func:`reality_check.compare` there are also ``trial``, the number of the trial itself or of
-        the retrained one, ``validation``, the value of a trial of a search, and ``test.CATEGORY``,
-        MAP@R on the test classes (0 for a trial that diverged).
+        the retrained one, ``validation``, the score that ranks a trial of a search, and
+        ``test.CATEGORY``, MAP@R on the test classes (0 for a trial that diverged).
         """
         trials = [
-            (method.name, stage.value, trial)
+            (method.name, stage.value, trial, score)
             for method in self.methods
             for stage in STAGES
-            for trial in getattr(method, stage)
+            for trial, score in zip(
+                getattr(method, stage), ranking_scores(getattr(method, stage)), strict=True
+            )
         ]
-        names = dict.fromkeys(name for *_, trial in trials for name in trial.params)
+        names = dict.fromkeys(name for _, _, trial, _ in trials for name in trial.params)
         tests: dict[Any, Any] = {
             (row.method, stage_of(row.category), row.reproduction, row.category): row.value
             for row in self.rows
@@ -474,7 +477,9 @@ class ExperimentResults:
                 "seconds": trial.seconds,
                 "attempts": trial.attempts,
                 "trial": trial.trial_index if stage == "search" else trial.retrained,
-                "validation": trial.value if stage == "search" else None,
+                "validation": score
+                if stage == "search" and (trial.value, trial.stopped_after) != (None, None)
+                else None,
                 **{
                     f"test.{category}": tests.get(
                         (method, stage, trial.trial_index, category),
@@ -484,5 +489,5 @@ class ExperimentResults:
                 },
                 **{f"params.{name}": trial.params.get(name) for name in names},
             }
-            for method, stage, trial in trials
+            for method, stage, trial, score in trials
         ]

@@ -200,6 +200,21 @@ class Protocol(Strict):
         return value
 
     @model_validator(mode="after")
+    def _check_search(self) -> Self:
+        if len(self.search.race) > self.split.folds:
+            raise ValueError(
+                f"search.race has {len(self.search.race)} fractions, but with split.folds="
+                f"{self.split.folds} there is one early in the first fold and one after each fold "
+                f"but the last: at most {self.split.folds}"
+            )
+        if self.search.retrain == "none" and self.reproductions > 1:
+            raise ValueError(
+                f"reproductions={self.reproductions} with search.retrain=none, which scores the "
+                "networks of the search and trains none again; write reproductions: 1"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_selects_on(self) -> Self:
         if self.selects_on == "validation":
             return self

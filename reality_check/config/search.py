@@ -238,7 +238,7 @@ def _from_earlier_versions(search: Mapping[str, Any]) -> Mapping[str, Any]:
 
     The keys of other kinds are dropped.
     """
-    if ALL_KEYS - search.keys() != {"kind"}:
+    if "kind" in search or not {"budget", "repeats"} <= search.keys():
         return search
     kind = "subsets" if search["budget"] else "repeated" if search["repeats"] > 1 else "one"
     return of_kind({key: value for key, value in search.items() if value is not None}, kind)

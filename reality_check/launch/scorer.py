@@ -74,8 +74,9 @@ class Scorer:
 
         Args:
             method: the method of the reproduction.
-            stage: reproductions (one network per fold) or final (one wide network).
-            trial_index: the number of the reproduction.
+            stage: that of its networks: reproductions or search (one network per fold), or final
+                (one wide network).
+            trial_index: the number of the trial that trained them.
 
         Returns:
             The metrics by category, and each network's embeddings of the test images.

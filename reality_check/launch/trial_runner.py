@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +35,7 @@ from reality_check.studies.output_folder import (
 from reality_check.studies.plan import PlannedStudy, StudyState
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.fold_checkpoints import MODEL, PROXIES
+from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.methods import FilledMethod
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
@@ -164,8 +163,12 @@ class TrialRunner:
     def _reproduce(self, trial: _Trial) -> TrialResult:
         """Train and score a network for each fold; the first reproduction draws the gallery."""
         method, index = trial.method, trial.context.trial_index
-        result = self._own_networks(trial) if trial.own else self._search(trial)
-        scores, embeddings = self.scorer.score(method, trial.stage, index)
+        if trial.own is None:
+            networks_of, result = (trial.stage, index), self._search(trial)
+        else:
+            networks_of = Stage.SEARCH, trial.own.trial_index or 0
+            result = self._own_networks(trial, trial.own)
+        scores, embeddings = self.scorer.score(method, *networks_of)
         self.scorer.keep_queries(method, trial.stage, index, scores)
         gallery_size = self.prepared.protocol.gallery
         if gallery_size and index == 0:
@@ -175,33 +178,20 @@ class TrialRunner:
             draw_gallery(path, self.prepared.test_set, vectors, normalize, gallery_size)
         return TrialResult(result.value, {**result.attributes, "scores": scores})
 
-    def _own_networks(self, trial: _Trial) -> TrialResult:
-        """Move the networks of a trial of the search to the folder of its reproduction.
+    def _own_networks(self, trial: _Trial, found: TrialRecord) -> TrialResult:
+        """Return the result of a trial of the search whose networks are scored.
 
         Networks that were lost are trained again, with the seeds of the search.
         """
-        found = trial.own
-        assert found is not None
         assert found.trial_index is not None
         index, stage = found.trial_index, Stage.SEARCH
-        searched = dataclasses.replace(
-            trial,
-            stage=stage,
-            context=dataclasses.replace(trial.context, trial_index=index),
-            seed_key=[stage.category_of_seeds, index],
-        )
+        seed_key = [stage.category_of_seeds, index]
+        context = dataclasses.replace(trial.context, trial_index=index)
+        searched = dataclasses.replace(trial, stage=stage, context=context, seed_key=seed_key)
         folds = range(self.prepared.protocol.split.folds)
-        moves = [(self._fold_folder(searched, k), self._fold_folder(trial, k)) for k in folds]
-        # An earlier attempt may have moved some of them.
-        if not all((source / MODEL).exists() or (to / MODEL).exists() for source, to in moves):
+        if not all((self._fold_folder(searched, fold) / MODEL).exists() for fold in folds):
             self._train_folds(searched)
-        for source, target in moves:
-            target.mkdir(parents=True, exist_ok=True)
-            for name in (PROXIES, MODEL):
-                if (source / name).exists():
-                    os.replace(source / name, target / name)
-        attributes = {name: getattr(found, name) for name in BY_FOLD}
-        return TrialResult(found.value or 0.0, attributes)
+        return TrialResult(found.value or 0.0, {name: getattr(found, name) for name in BY_FOLD})
 
     def _train_final(self, trial: _Trial) -> TrialResult:
         """Train and score one wide network on all trainval classes."""

@@ -105,7 +105,7 @@ class WorkLoop:
         states, protocol = self._recorded.states(), self._recorded.experiment.protocol
         study = states.get(key)
         assert study is not None  # it was worked on
-        if study.stage in (Stage.SEARCH, Stage.RACE) or study.planned.own_networks:
+        if study.stage in (Stage.SEARCH, Stage.RACE):
             search = study.search if study.stage is Stage.SEARCH else 0
             searched = StudyKey(study.method, Stage.SEARCH, search)
             for index in states.finished_with(searched):

@@ -305,5 +305,6 @@ def costs(stages: Studies) -> tuple[Cost, ...]:
     for (method, stage, _), study in stages.items():
         for trial in study.attempts:
             if trial.hours:
+                stage = Stage.SEARCH if stage is Stage.RACE else stage
                 hours.setdefault((method, stage, trial.device_kind), []).append(trial.hours)
     return tuple(Cost(*key, len(spent), sum(spent)) for key, spent in hours.items())

@@ -527,8 +527,7 @@ class States:
         after = self._planned.get(StudyKey(search.method, Stage.REPRODUCTIONS))
         if after is not None and after.own_networks:
             if (scored := self.get(after.key)) is not None:
-                runs = enumerate(scored.retrained)
-                needed = {run.trial_index or 0 for k, run in runs if k not in scored.complete}
+                needed = {run.trial_index or 0 for run in scored.retrained}
         elif not rungs[-1].planned.pauses:
             needed -= {*rungs[-1].complete}
         return {*rungs[0].complete} - needed

@@ -36,8 +36,42 @@ def search_section(summary: Summary) -> Section:
         f"{metric.title}, mean over folds."
     )
     budgets = Folded("What each method was given", (_budget_table(summary),))
-    blocks = (sentence, _winner_table(summary), budgets)
-    return Section("search", "Search and budget", blocks)
+    blocks: list[Block] = [sentence, _winner_table(summary), budgets]
+    if any(trial.stopped_after for trial in trials):
+        blocks.append(Folded("Which trials the race stopped", (_race_table(summary),)))
+    return Section("search", "Search and budget", tuple(blocks))
+
+
+def _race_table(summary: Summary) -> PlainTable:
+    """Return the table of the trials that were stopped, and of the trainings that this saved."""
+    trials = {method.name: method.search for method in summary.results.methods if method.search}
+    folds = max(len(trial.fold_values) for search in trials.values() for trial in search)
+    ends = {t.stopped_after for search in trials.values() for t in search} - {None}
+    stops = sorted(end for end in ends if end is not None)
+    rows = []
+    for name, search in trials.items():
+        trained = [folds if t.stopped_after is None else t.stopped_after for t in search]
+        counts = [
+            f"{count} (at best no. {sum(other > stop for other in trained) + 1})"
+            if (count := trained.count(stop))
+            else NOTHING
+            for stop in stops
+        ]
+        saved = 1 - sum(trained) / (folds * len(search))
+        rows.append((name, *counts, str(trained.count(folds)), f"{percent(saved, 0)} %"))
+    titles = (f"Stopped after {_extent(stop)}" for stop in stops)
+    return PlainTable(
+        "The race: how many trials were stopped when, as they could hardly be among the best any "
+        "more, and how much of the trainings that saved. A trial that was stopped has no value of "
+        "its own; it counts as worse than all that went on.",
+        ("Method", *titles, "Trained to the end", "Saved"),
+        tuple(rows),
+    )
+
+
+def _extent(folds: float) -> str:
+    """Return in words how many folds a trial was trained on."""
+    return counted(int(folds), "fold") if folds >= 1 else f"{folds:.0%} of the first fold"
 
 
 def _budget_table(summary: Summary) -> PlainTable:

@@ -1,0 +1,253 @@
+"""Races: trials that stop early, the rest as without a race, and scores of their own networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.spied import Spied
+
+import reality_check as rc
+from reality_check.config import Experiment, compose
+from reality_check.config.metrics import PRIMARY, Stage
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.report.analysis import Analysis
+from reality_check.report.collect import collect
+from reality_check.report.render.markdown import report_md
+from reality_check.report.render.summary_json import summary_data
+from reality_check.report.sections import report_sections
+from reality_check.report.summary import Summary
+from reality_check.results import ExperimentResults, TrialRecord
+from reality_check.studies.plan import StudyKey, make_plan
+from reality_check.utils.errors import UsageError
+
+#: Of 10 trials, 9, 8 and 7 go on.
+RACE = {"kind": "subsets", "trials": 10, "budget": 3, "race": [0.9, 0.8, 0.7]}
+TRAINING = {
+    "max_epochs": 8,
+    "iterations_per_epoch": 2,
+    "evaluate_every": 1,
+    "patience": 3,
+    "batch_size": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file with clusters of 16 numbers."""
+    generator = np.random.default_rng(0)
+    y = np.repeat(np.arange(24), 6)
+    x = generator.normal(size=(24, 16))[y] + generator.normal(size=(len(y), 16))
+    path = tmp_path_factory.mktemp("data") / "vectors.npz"
+    np.savez(path, x=x.astype(np.float32), y=y)
+    return str(path)
+
+
+def raced(vectors: str, methods: Any = ("quick/normalized_softmax",), **search: Any) -> Experiment:
+    protocol = {
+        "base": "features_quick",
+        "split": {"rule": "mlrc", "folds": 3},
+        "training": TRAINING,
+        "search": RACE | search,
+        "final_metrics": [],
+    }
+    data = {"name": "raced", "dataset": vectors, "model": "identity"}
+    return compose(data | {"protocol": protocol, "methods": [*methods]})
+
+
+def worked(experiment: Experiment, out: Path) -> ExperimentResults:
+    out.mkdir(exist_ok=True)
+    recorded = Spied(experiment, out)
+    recorded.work()
+    return collect(recorded)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("race")
+
+
+@pytest.fixture(scope="module")
+def race(vectors: str, out: Path) -> ExperimentResults:
+    return worked(raced(vectors, retrain="none"), out)
+
+
+@pytest.fixture(scope="module")
+def whole(vectors: str, tmp_path_factory: pytest.TempPathFactory) -> ExperimentResults:
+    """The same without a race."""
+    return worked(raced(vectors, race=[], retrain="none"), tmp_path_factory.mktemp("whole"))
+
+
+def trials(results: ExperimentResults) -> list[TrialRecord]:
+    return list(results.methods[0].search)
+
+
+def scores(results: ExperimentResults) -> dict[tuple[str, int | None], float]:
+    """The test scores by category and trial."""
+    rows = (row for row in results.rows if row.metric == PRIMARY)
+    return {(row.category, row.trial): row.value for row in rows}
+
+
+def test_finalists_have_the_results_of_a_search_without_a_race(
+    race: ExperimentResults, whole: ExperimentResults
+) -> None:
+    finalists = {t.trial_index for t in trials(race) if t.stopped_after is None}
+    assert len(finalists) == 7
+    for trial, other in zip(trials(race), trials(whole), strict=True):
+        assert trial.params == other.params
+        if trial.trial_index in finalists:
+            for name in ("value", "fold_values", "fold_epochs", "epochs_spent", "curves"):
+                assert getattr(trial, name) == getattr(other, name), name
+    assert {trial for _, trial in scores(race)} == finalists
+    assert scores(race).items() <= scores(whole).items()
+
+
+def test_the_worst_stop_first_and_have_no_value(
+    race: ExperimentResults, whole: ExperimentResults
+) -> None:
+    stops = [t.stopped_after for t in trials(race)]
+    assert [stops.count(end) for end in (0.25, 1, 2, None)] == [1, 1, 1, 7]
+    left, epochs = {*range(10)}, 2  # a quarter of 8
+    for end, number in ((0.25, 9), (1, 8), (2, 7)):
+        reached = {
+            t.trial_index: max(v for epoch, v in t.curves[0] if 0 < epoch <= epochs)
+            if end < 1
+            else np.mean(t.fold_values[: int(end)])
+            for t in trials(whole)
+            if t.trial_index in left
+        }
+        left = {*sorted(reached, key=lambda index: -reached[index])[:number]}
+        assert left == {
+            t.trial_index for t in trials(race) if t.stopped_after is None or t.stopped_after > end
+        }
+    for trial in trials(race):
+        assert (trial.value is None) == (trial.stopped_after is not None)
+        assert len(trial.fold_values) == {None: 3, 2: 2}.get(trial.stopped_after, 1)
+
+
+def test_its_estimates_are_those_without_a_race_but_for_trials_that_are_left_out(
+    race: ExperimentResults, whole: ExperimentResults
+) -> None:
+    of_race, of_whole = (Summary(each).estimates("aggregate") for each in (race, whole))
+    (estimate,), (other,) = of_race.values(), of_whole.values()
+    assert estimate.n == other.n == 10
+    assert estimate.mean == pytest.approx(other.mean, abs=0.01)
+    assert estimate.half_width == pytest.approx(other.half_width, rel=0.2)
+
+
+def test_only_the_networks_that_were_scored_are_kept(out: Path, race: ExperimentResults) -> None:
+    method = race.methods[0].name
+    kept = {file.parts[-3] for file in (out / method / "search").rglob("*.pt")}
+    assert kept == {f"{trial:03d}" for _, trial in race.methods[0].retrained}
+
+
+def test_the_report_names_own_networks_and_says_who_was_stopped(race: ExperimentResults) -> None:
+    text = report_md("race", report_sections(Analysis(Summary(race)))).replace("\\", "")
+    assert "MAP@R (own networks)" in text
+    assert "Winner's curse" not in text
+    row = (
+        "| normalized_softmax | 1 (at best no. 10) | 1 (at best no. 9) | 1 (at best no. 8) | 7 |"
+    )
+    saved = 1 - (0.25 + 1 + 2 + 7 * 3) / 30
+    assert f"{row} {saved:.0%} |".replace("%", " %") in text
+
+
+def test_compare_gives_the_verdict_of_the_report(race: ExperimentResults) -> None:
+    found = rc.compare(
+        race.trials(), draws="independent", scores="own", common_draws="yes", budget=3
+    )
+    expected = summary_data(Analysis(Summary(race)))
+    numbers = ("method", "category", "mean", "low", "high", "effective_n", "weakness")
+    rows = [[row[key] for key in numbers] for row in found["results"]]
+    primary = (row for row in expected["results"] if row["metric"] == PRIMARY)
+    assert rows == [[row[key] for key in numbers] for row in primary]
+
+
+def test_retrainings_after_a_race_are_those_without_one(vectors: str, tmp_path: Path) -> None:
+    folders = (tmp_path / name for name in ("race", "whole"))
+    races = (RACE["race"], [])
+    first, second = (
+        scores(worked(raced(vectors, race=stops, retrain_best=7), folder))
+        for stops, folder in zip(races, folders, strict=True)
+    )
+    both = first.keys() & second.keys()
+    assert len(both) >= 2 * 5, "the race has hardly changed which are the best"
+    assert {key: first[key] for key in both} == {key: second[key] for key in both}
+
+
+def test_a_race_that_grows_ends_like_a_larger_one(
+    vectors: str, race: ExperimentResults, tmp_path: Path
+) -> None:
+    smaller = {"trials": 8, "retrain": "none"}
+    worked(raced(vectors, **smaller), tmp_path)
+    grown = worked(raced(vectors, retrain="none"), tmp_path)
+    assert scores(grown) == scores(race)
+    for trial, other in zip(trials(grown), trials(race), strict=True):
+        assert (trial.value, trial.stopped_after) == (other.value, other.stopped_after)
+
+
+def test_networks_that_were_lost_are_trained_again(
+    vectors: str, race: ExperimentResults, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, lost = TrialRunner._own_networks, []
+
+    def lose(runner: TrialRunner, trial: Any, found: TrialRecord) -> Any:
+        if not lost:
+            lost.extend((tmp_path / trial.method.name / "search").rglob("fold_1/model.pt"))
+            for file in lost:
+                file.unlink()
+        return take(runner, trial, found)
+
+    monkeypatch.setattr(TrialRunner, "_own_networks", lose)
+    assert scores(worked(raced(vectors, retrain="none"), tmp_path)) == scores(race)
+    assert len(lost) == 7
+
+
+def test_a_method_whose_loss_changes_is_not_judged_early(vectors: str) -> None:
+    changing = {
+        "base": "quick/normalized_softmax",
+        "schedules": {"temperature": {"kind": "linear", "factor": 0.2, "epochs": 4}},
+        "arguments": {"temperature": 0.5},
+        "name": "changing",
+    }
+    experiment = raced(vectors, ["quick/normalized_softmax", changing])
+    plan = {study.key: study for study in make_plan(experiment)}
+    early = plan[StudyKey("normalized_softmax", Stage.SEARCH)]
+    late = plan[StudyKey("changing", Stage.SEARCH)]
+    assert (early.pauses, early.networks) == (True, 0.25)
+    assert (late.pauses, late.networks) == (False, 1)
+    for study, expected in ((late, [8, 7]), (early, [9, 8, 7])):
+        rungs = [rung for key, rung in plan.items() if key[:2] == (study.key.method, Stage.RACE)]
+        assert [rung.num_trials for rung in rungs] == expected
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ({"race": [0.5, 0.75]}, "a trial that has stopped does not go on"),
+        ({"race": [0.9, 0.9, 0.9, 0.9]}, "has 4 fractions, but with split.folds=3"),
+        ({"race": [0.5]}, "leaves 5 of 10 trials"),
+        ({"race": [0.7], "retrain_best": 8}, "at most 7"),
+        ({"race": [1.5]}, "less than or equal to 1"),
+        ({"retrain": "all"}, "'best' or 'none'"),
+    ],
+)
+def test_bad_races(vectors: str, search: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        raced(vectors, **search)
+
+
+def test_own_networks_are_scored_once() -> None:
+    search = {"kind": "subsets", "retrain": "none"}
+    with pytest.raises(UsageError, match="write reproductions: 1"):
+        compose(
+            {
+                "name": "own",
+                "dataset": "glyphs",
+                "model": "conv4",
+                "protocol": {"base": "mlrc", "search": search},
+                "methods": ["contrastive"],
+            }
+        )
