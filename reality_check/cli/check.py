@@ -109,7 +109,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         "half with --workers 2 on two free cores"
     )
     if cost.kept_bytes:
-        print(f"disk: up to {cost.kept_bytes / 1e9:.1f} GB of weights until trials are scored")
+        print(f"disk: up to {cost.kept_bytes / 1e6:,.0f} MB of weights until trials are scored")
     num_compared = sum(method.control_of is None for method in experiment.methods)
     if num_compared > 1:
         print(resolution_sentence(experiment.protocol, num_compared, like))

@@ -112,11 +112,8 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
         for longest in (False, True)
     )
     kept = sum(
-        map(
-            functools.partial(_kept_bytes, experiment),
-            experiment.methods,
-            (t.network_bytes for t in times),
-        )
+        _kept_bytes(experiment, method, measured.network_bytes)
+        for method, measured in zip(experiment.methods, times, strict=True)
     )
     return CostEstimate(count_trainings(experiment), kept, least, most)
 

@@ -112,11 +112,10 @@ class TrialRunner:
             Stage.REPRODUCTIONS: self._reproduce,
             Stage.FINAL: self._train_final,
         }[study.stage]
-        is_raced = study.stage is Stage.RACE  # which goes on with trainings of the search
         trial = _Trial(
             self.prepared.method(study.method),
-            Stage.SEARCH if is_raced else study.stage,
-            0 if is_raced else study.search,
+            study.stage,
+            study.search,
             study.planned,
             study.own_trial(context.trial_index),
             context,
@@ -130,8 +129,8 @@ class TrialRunner:
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
             context.renew_lease()  # raises if the files are another worker's now
-            where = study.method, trial.stage, context.trial_index, trial.search
-            remove_checkpoints(trial_folder(self.out_dir, *where))
+            index, search = context.trial_index, study.search
+            remove_checkpoints(trial_folder(self.out_dir, study.method, study.stage, index, search))
             return TrialResult(self._metric.diverged, {"diverged": str(error)})
 
     def follow(self) -> None:
@@ -287,7 +286,8 @@ class TrialRunner:
             network_seed=network_seed(seed, trial.seed_key, fold),
             loss_seed=derive(seed, method.name, *trial.seed_key, fold, "loss"),
             fixed_epochs=fixed_epochs,
-            keep_model=stage is not Stage.SEARCH or self.prepared.protocol.search.retrain == "none",
+            keep_model=stage not in (Stage.SEARCH, Stage.RACE)
+            or self.prepared.protocol.search.retrain == "none",
             selects_by=self._metric.name,
             sign=self._metric.sign,
             pauses_after=method.training.early_epochs if trial.planned.pauses else None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from reality_check.config.described import Description
 from reality_check.config.metrics import Stage, stage_of
-from reality_check.report.summary import Summary
+from reality_check.report.summary import Summary, completed
 from reality_check.report.wording import NOTHING, parameter
 from reality_check.results import MethodResults
 from reality_check.utils.text import duration
@@ -25,21 +25,23 @@ class Column:
     """
 
     title: str
-    cell_text: Callable[[MethodResults, Stage], str]
+    cell_text: Callable[[Summary, MethodResults, Stage], str]
     untrained: str = NOTHING
 
 
-def _trained_parameters(method: MethodResults, stage: Stage) -> str:
+def _trained_parameters(summary: Summary, method: MethodResults, stage: Stage) -> str:
     count = method.trained_parameters
     return NOTHING if count is None else f"{count:,}"
 
 
-def _training_time(method: MethodResults, stage: Stage) -> str:
+def _training_time(summary: Summary, method: MethodResults, stage: Stage) -> str:
     """Return the average wall time of training one network; a reproduction trains one per fold."""
     if stage is Stage.FINAL:
         trials, networks = method.final, 1
     else:
         trials = method.reproductions
+        if summary.scores_own_networks:
+            trials = tuple(filter(completed, method.search))
         networks = max([1, *(len(trial.fold_values) for trial in trials)])
     seconds = [trial.seconds for trial in trials if trial.seconds is not None]
     return duration(math.fsum(seconds) / len(seconds) / networks) if seconds else NOTHING
@@ -87,7 +89,7 @@ def column_cells(summary: Summary, method: str, category: str) -> tuple[str, ...
     values = {value.name: value.value for value in record.columns}
     cells = map(values.get, own_columns(summary))
     return (
-        *(column.cell_text(record, stage_of(category)) for column in _built_in(summary)),
+        *(column.cell_text(summary, record, stage_of(category)) for column in _built_in(summary)),
         *(NOTHING if value is None else parameter(value) for value in cells),
     )
 

@@ -289,6 +289,11 @@ class Summary:
         return self._protocol("search.retrain") == "none"
 
     @property
+    def scored_title(self) -> str:
+        """The heading of the number of trainings that were scored on the test classes."""
+        return "Own networks" if self.scores_own_networks else "Reproductions"
+
+    @property
     def budget(self) -> int:
         """Number of trials for which scores are estimated from one random search."""
         return int(self._protocol("search.budget"))

@@ -75,10 +75,10 @@ def joined(parts: Sequence[TrialRecord], folds: Sequence[Sequence[int]]) -> Tria
             for p, numbers in zip(parts, folds, strict=True)
         )
         lists[name] = [value for _, value in sorted(dict(itertools.chain(*values)).items())]
-    last = parts[-1]  # only this part may have diverged
+    last, scores = parts[-1], lists["fold_values"]  # only the last part may have diverged
     return dataclasses.replace(
         parts[0],
-        value=fmean(lists["fold_values"]) if lists["fold_values"] else last.value,
+        value=fmean(scores) if scores and last.diverged is None else last.value,
         diverged=last.diverged,
         seconds=sum(part.seconds or 0.0 for part in parts),
         **lists,

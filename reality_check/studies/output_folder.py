@@ -37,7 +37,9 @@ _REMEDY = (
 def trial_folder(
     out_dir: Path, method: str, stage: Stage, trial_index: int, search: int = 0
 ) -> Path:
-    """Return the folder of a trial, which contains its fold runs."""
+    """Return the folder of a trial, which contains its fold runs; a race has that of its search."""
+    if stage is Stage.RACE:
+        stage, search = Stage.SEARCH, 0
     return out_dir / method / stage_name(stage, search) / f"{trial_index:03d}"
 
 

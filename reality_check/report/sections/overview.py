@@ -99,7 +99,7 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
         "Methods": str(len(summary.methods)),
         "Output folders": str(len(results.folders)) if len(results.folders) > 1 else "",
         "Search": f"{_span(trials)} trials per method" if any(trials) else "",
-        "Reproductions": f"{_span(runs)} per method" if any(runs) else "",
+        summary.scored_title: f"{_span(runs)} per method" if any(runs) else "",
         "Cost": hours_text(results.costs),
         "State": "finished" if results.finished else "not finished",
     }

@@ -76,7 +76,8 @@ def _extent(folds: float) -> str:
 
 def _budget_table(summary: Summary) -> PlainTable:
     """Return the table with the numbers of trials and runs of each method."""
-    header = ("Method", "Search trials", "Reproductions", "Complete runs", "Diverged", "Failed")
+    titles = "Search trials", summary.scored_title, "Complete runs"
+    header = ("Method", *titles, "Diverged", "Failed")
     rows = []
     for method in summary.results.methods:
         records = method.search + method.reproductions + method.final

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -34,7 +36,9 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def measure(prepared: object, method: object, *_: object) -> cost._Times:
         epoch = 1.0 if getattr(method, "name", "") == "normalized_softmax" else 10.0
-        return cost._Times(2.0, epoch, 0.01, lambda samples, more: 0.001 * samples * (1 + 2 * more))
+        return cost._Times(
+            1000, 2.0, epoch, 0.01, lambda samples, more: 0.001 * samples * (1 + 2 * more)
+        )
 
     monkeypatch.setattr(cost, "_measure", measure)
     monkeypatch.setattr(time, "process_time", lambda: 5.0)
@@ -55,6 +59,25 @@ def test_all_that_a_run_does_counts(tiny: Path) -> None:
     assert found.trainings == 2 * 2 + 2 * 2 + 2
     assert found.most == pytest.approx(fixed + 2 * 2 * fold + 2 * reproduction + 2 * final)
     assert found.least == found.most, "with this patience the third epoch is the first to stop at"
+
+
+@pytest.mark.usefixtures("timed")
+def test_a_race_takes_parts_of_trainings_and_keeps_weights(tiny: Path) -> None:
+    def subsets(**keys: object) -> CostEstimate:
+        search = {"kind": "subsets", "trials": 10, "budget": 3} | keys
+        rest = "protocol.categories=[aggregate]", "protocol.reproductions=1"
+        return estimate(tiny, f"protocol.search={json.dumps(search)}", *rest)
+
+    whole, race = subsets(), subsets(race=[0.9, 0.7])
+    own = subsets(race=[0.9, 0.7], retrain="none")
+    assert whole.trainings == 2 * 10 + 2 * 7
+    assert race.trainings == math.ceil(10 * 0.25 + 9 * 0.75 + 7 + 2 * 7)
+    assert own.trainings == math.ceil(10 * 0.25 + 9 * 0.75 + 7)
+    assert own.most < race.most < whole.most
+    # Ten paused trials; or, without a rung in the first fold, the networks of all of its trials
+    assert (whole.kept_bytes, race.kept_bytes) == (0, 10 * 6 * 1000)
+    assert subsets(race=[1.0], retrain="none").kept_bytes == 10 * 6 * 1000
+    assert subsets(retrain="none").kept_bytes == 2 * 10 * 1000
 
 
 @pytest.mark.usefixtures("timed")

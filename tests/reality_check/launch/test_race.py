@@ -20,7 +20,9 @@ from reality_check.report.render.summary_json import summary_data
 from reality_check.report.sections import report_sections
 from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults, TrialRecord
+from reality_check.studies.attempts import joined
 from reality_check.studies.plan import StudyKey, make_plan
+from reality_check.studies.progress import trial_name
 from reality_check.utils.errors import UsageError
 
 #: Of 10 trials, 9, 8 and 7 go on.
@@ -147,9 +149,7 @@ def test_the_report_names_own_networks_and_says_who_was_stopped(race: Experiment
     text = report_md("race", report_sections(Analysis(Summary(race)))).replace("\\", "")
     assert "MAP@R (own networks)" in text
     assert "Winner's curse" not in text
-    row = (
-        "| normalized_softmax | 1 (at best no. 10) | 1 (at best no. 9) | 1 (at best no. 8) | 7 |"
-    )
+    row = "| normalized_softmax | 1 (at best no. 10) | 1 (at best no. 9) | 1 (at best no. 8) | 7 |"
     saved = 1 - (0.25 + 1 + 2 + 7 * 3) / 30
     assert f"{row} {saved:.0%} |".replace("%", " %") in text
 
@@ -178,11 +178,15 @@ def test_retrainings_after_a_race_are_those_without_one(vectors: str, tmp_path: 
 
 
 def test_a_race_that_grows_ends_like_a_larger_one(
-    vectors: str, race: ExperimentResults, tmp_path: Path
+    vectors: str, race: ExperimentResults, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     smaller = {"trials": 8, "retrain": "none"}
     worked(raced(vectors, **smaller), tmp_path)
     grown = worked(raced(vectors, retrain="none"), tmp_path)
+    told = capsys.readouterr().out
+    assert "normalized_softmax: rung 1, trial 9: " in told
+    assert "normalized_softmax: rung 3, race complete, 7 of 7 in " in told
+    assert trial_name("race", {"search": 0, "trial_index": 8}) == "rung 1, trial 9"
     assert scores(grown) == scores(race)
     for trial, other in zip(trials(grown), trials(race), strict=True):
         assert (trial.value, trial.stopped_after) == (other.value, other.stopped_after)
@@ -221,6 +225,22 @@ def test_a_method_whose_loss_changes_is_not_judged_early(vectors: str) -> None:
     for study, expected in ((late, [8, 7]), (early, [9, 8, 7])):
         rungs = [rung for key, rung in plan.items() if key[:2] == (study.key.method, Stage.RACE)]
         assert [rung.num_trials for rung in rungs] == expected
+
+
+def test_a_trial_that_diverges_after_its_first_fold_counts_with_nothing() -> None:
+    first = TrialRecord(3, "complete", 0.5, fold_values=[0.5], fold_epochs=[2])
+    sound = TrialRecord(3, "complete", 0.7, fold_values=[0.6, 0.8], fold_epochs=[3, 4])
+    diverged = TrialRecord(3, "complete", 0.0, diverged="the loss became nan in epoch 1")
+    whole = joined([first, sound], [[0], [1, 2]])
+    assert (whole.value, whole.fold_epochs, whole.diverged) == (
+        pytest.approx(1.9 / 3),
+        [2, 3, 4],
+        None,
+    )
+    ended = joined([first, diverged], [[0], [1, 2]])
+    assert (ended.value, ended.diverged) == (0.0, diverged.diverged)
+    again = joined([first, sound], [[0], [0, 1]])  # a pause, and the rest of the first fold
+    assert again.fold_values == [0.6, 0.8]
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ class Records:
         key, number = attempt
         trial = self._attempts[key][number]
         draw = random.Random(derive(0, *key, trial.trial_index, repr(trial.params)))
-        diverged = key.stage is Stage.SEARCH and draw.random() < self._diverges
+        diverged = key.stage in (Stage.SEARCH, Stage.RACE) and draw.random() < self._diverges
         value = draw.random()
         self._attempts[key][number] = dataclasses.replace(
             trial,
