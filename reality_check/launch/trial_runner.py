@@ -73,13 +73,15 @@ class TrialRunner:
         self._metric = metric_of(prepared.protocol.selects_by, prepared.protocol.described)
         self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
 
-    def resources(self, stage: Stage) -> dict[str, Any]:
+    def resources(self, planned: PlannedStudy) -> dict[str, Any]:
         """Return the device of a trial and its number of processes (or GPUs), as its attributes."""
         device = self.prepared.device
         # Folds on a GPU share it, and these stages have no folds that are trained at once.
-        is_single = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
+        is_single = device.type != "cpu" or planned.key.stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
-        processes = max(count, 1 if is_single else self._folds_at_once)
+        folds = len(planned.folds or range(self._folds_at_once))
+        at_once = 1 if is_single or planned.own_networks else min(self._folds_at_once, folds)
+        processes = max(count, at_once)
         about = {"device": name_of(device, count), "processes": processes}
         return about | ({"gpu": describe_gpu(device)} if device.type == "cuda" else {})
 

@@ -82,7 +82,7 @@ class WorkLoop:
             return result
 
         try:
-            if queue.work_once(run_trial, self._runner.resources(study.stage)):
+            if queue.work_once(run_trial, self._runner.resources(study.planned)):
                 self._end_trial(study.planned.key, finished_indices)
         except UsageError as error:
             queue.record_failure(str(error), usage=True)

@@ -73,7 +73,7 @@ REPEATED, SUBSETS = (f"protocol.search.kind={kind}" for kind in ("repeated", "su
         (["protocol.search.trails=5"], ["protocol.search.trails", "startup_trials", "'trials'"]),
         (
             [SUBSETS, "protocol.search.trails=5"],
-            ["'protocol.search.trails'", "valid keys here: kind, trials, budget, retrain_best"],
+            ["'protocol.search.trails'", "valid keys here: kind, trials, budget, race, retrain, "],
         ),
         ([REPEATED, "protocol.search.trials=0"], ["protocol.search.trials must be", "got 0"]),
         (["protocol.search.trials_per_parameter=0"], ["trials_per_parameter", "got 0"]),
@@ -168,8 +168,9 @@ def test_nothing_of_another_kind_is_left_over(changes: list[str], expected: Sear
 def test_every_kind_answers_for_the_keys_of_all(search: Search) -> None:
     found = {key: getattr(search, key) for key in ALL_KEYS}
     neutral = {"repeats": 1, "budget": None, "retrain_best": None, "trials_per_parameter": None}
+    neutral |= {"race": (), "retrain": "best"}
     neutral |= {"sampler": "random", "sampler_arguments": {}, "startup_trials": 1}
-    assert found == {**neutral, **search.plain()}
+    assert found == {**neutral, **search.model_dump()}
     assert search.settings == {"one": 1, "repeated": 5, "subsets": 15}[search.kind]
     assert search.trials_text == "50 trials"
 

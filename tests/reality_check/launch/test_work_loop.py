@@ -24,6 +24,7 @@ from reality_check.launch.work_loop import WorkLoop
 from reality_check.models.pipeline import build_pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.output_folder import fold_folder, trial_folder
+from reality_check.studies.plan import Given, PlannedStudy, StudyKey
 from reality_check.training import trainer
 from reality_check.training.fold import FoldTask
 from reality_check.training.trainer import FoldResult, Trainer
@@ -349,9 +350,16 @@ def test_a_gallery_is_drawn_once_a_method_where_one_is_asked_for(make: Made) -> 
 def test_only_trials_of_several_folds_take_several_processes(make: Made) -> None:
     recorded = make()
     runner = TrialRunner(recorded.prepared, recorded.out_dir, folds_at_once=3)
-    taken = {stage: runner.resources(stage) for stage in Stage}
+    rest = 1, 1, 0, Given()
+    taken = {
+        stage: runner.resources(PlannedStudy(StudyKey("", stage), *rest, folds=folds))
+        for stage, folds in {**dict.fromkeys(Stage), Stage.RACE: range(1, 3)}.items()
+    }
+    own = PlannedStudy(StudyKey("", Stage.REPRODUCTIONS), *rest, own_networks=True)
+    assert runner.resources(own)["processes"] == 1
     assert {stage: each["processes"] for stage, each in taken.items()} == {
         Stage.SEARCH: 3,
+        Stage.RACE: 2,
         Stage.REPRODUCTIONS: 3,
         Stage.FINAL: 1,
         Stage.BASELINES: 1,
