@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
@@ -86,6 +87,18 @@ def complete_experiment(prefix: str, **_: Any) -> list[str]:
 def add_overrides(command: Parser, text: str) -> None:
     """Add the argument for ``KEY=VALUE`` words."""
     command.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=text)
+
+
+def seconds(text: str) -> int:
+    """Parse a duration such as ``1h30m``, for argparse; return it in seconds."""
+    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
+    numbers = [int(number or 0) for number in match.groups()] if match else [0]
+    if not any(numbers):
+        raise argparse.ArgumentTypeError(
+            "must be whole numbers of days, hours, minutes and seconds, in this order, such as 2d, "
+            f"4h, 1h30m or 90s, got {text!r}"
+        )
+    return sum(map(operator.mul, numbers, (86400, 3600, 60, 1)))
 
 
 def positive(text: str) -> int:

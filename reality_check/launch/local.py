@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,8 +21,10 @@ from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE, LOST, UNEXPLAINED, USAGE
 from reality_check.utils.files import atomic_write
+from reality_check.utils.interrupt import Stopped
 from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
+from reality_check.utils.text import duration
 
 #: Environment variables of workers that are set to 1. The first one keeps files in the current
 #: folder from shadowing Python's modules (from Python 3.11 on); the others allow one BLAS thread.
@@ -34,6 +37,8 @@ ENVIRONMENT = (
 )
 #: A worker may die within this many seconds of its start at most this many times in a row.
 _EARLY_SECONDS, _MAX_EARLY_DEATHS = 20.0, 3
+#: Seconds that workers have to reach a checkpoint, once the time of the run is over.
+GRACE_SECONDS = 120.0
 
 
 @dataclass
@@ -45,11 +50,24 @@ class _Worker:
 
 
 class LocalWorkers:
-    """Starts worker processes, replaces any that are killed, and stops all of them at the end."""
+    """Starts worker processes, replaces any that are killed, and stops all of them at the end.
 
-    def __init__(self, out_dir: Path, parallelism: Parallelism) -> None:
+    Args:
+        out_dir: the output folder that the workers work on.
+        parallelism: the number of workers, and how each of them trains.
+        log: called with a sentence when workers are asked to stop, and when one is too slow.
+        deadline: when the workers are asked to stop, by ``time.monotonic``.
+    """
+
+    def __init__(
+        self,
+        out_dir: Path,
+        parallelism: Parallelism,
+        log: Callable[[str], None] = lambda text: None,
+        deadline: float = math.inf,
+    ) -> None:
         self.out_dir = out_dir
-        self._parallelism = parallelism
+        self._parallelism, self._log, self._deadline = parallelism, log, deadline
         self._devices = parallelism.device_groups()
         numbers = range(len(self._devices))
         self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in numbers]
@@ -60,12 +78,37 @@ class LocalWorkers:
         Raises:
             UsageError: a worker found that the user's input cannot be used.
             WorkFailed: a worker failed, or died several times in a row.
+            Stopped: the deadline has passed, and no worker trains any more.
         """
         running = list(self._workers)
         while running:
             on_tick()
             time.sleep(0.2)
+            if time.monotonic() >= self._deadline:
+                self._stop_at_checkpoints(on_tick)
+                raise Stopped
             running = [worker for worker in running if not self._has_ended(worker)]
+
+    def _stop_at_checkpoints(self, on_tick: Callable[[], None]) -> None:
+        """Ask all workers to stop where they can resume, and kill those that are too slow."""
+        grace = duration(GRACE_SECONDS)
+        self._log(f"the time is over: each worker stops after its current epoch, within {grace}")
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + GRACE_SECONDS
+        while running := [w.number for w in self._workers if w.process.poll() is None]:
+            if time.monotonic() >= end:
+                self._log(
+                    f"killed after {grace}, in the middle of an epoch: worker "
+                    f"{', '.join(map(str, running))}; its work since the last checkpoint is lost"
+                )
+                break
+            on_tick()
+            time.sleep(0.2)
+        self.stop()
+        for worker in self._workers:
+            raise_failure(self.out_dir, worker.number)
 
     def stop(self) -> None:
         """Kill all workers; a later run continues from their checkpoints."""

@@ -59,6 +59,8 @@ def comparison_section(summary: Summary) -> Section:
 def legend(summary: Summary) -> Footnote:
     """Return a footnote that explains the numbers and marks of the tables."""
     untrained = _UNTRAINED_ROWS if summary.baselines else ""
+    if not summary.results.finished:
+        return Footnote(f"Percent, mean over n {summary.evidence.repeats}.{untrained}")
     return Footnote(
         (
             f"Percent, mean ± half-width of the 95 % interval over n {summary.evidence.repeats}. ",
@@ -89,8 +91,9 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
     return [
         ReportFigure(
             f"intervals_{metric}",
-            f"{title}: {_DOTS[summary.evidence]} (dots), mean and 95 % interval (line). Each "
-            "category has its own scale.",
+            f"{title}: {_DOTS[summary.evidence]} (dots), mean"
+            f"{' and 95 % interval (line)' if summary.results.finished else ''}. Each category has "
+            "its own scale.",
             _alt(summary, metric, title),
             partial(intervals_figure, summary, metric),
             folder,

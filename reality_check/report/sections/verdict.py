@@ -78,6 +78,12 @@ NOISE_TEXTS = {
     ),
 }
 
+#: What stands in place of the verdict before the experiment is finished.
+_UNFINISHED = (
+    "Not finished: scores so far, without a verdict, intervals or tests. These come at the end of "
+    "the planned work, since whoever may stop at a welcome result finds one too often."
+)
+
 #: Name of the units that n counts in sentences; empty where a number alone is clear.
 _UNITS = {
     Evidence.SEARCHES: "searches",
@@ -306,21 +312,25 @@ def correction_sentence(summary: Summary, category: str) -> str:
 
 def headline(summary: Summary) -> str:
     """Return the verdict of the experiment on MAP@R in one or two sentences."""
+    if not summary.results.finished:
+        return _UNFINISHED
     categories_of = leaders(summary)
     if not categories_of:
         return "No results yet: no reproduction has been scored."
     text = "; ".join(
         f"{leader} ({listed(categories)})" for leader, categories in categories_of.items()
     )
-    preliminary = "" if summary.results.finished else "Preliminary: "
-    return " ".join([f"{preliminary}{text}.", *cautions(summary)])
+    return " ".join([f"{text}.", *cautions(summary)])
 
 
 def leaders(summary: Summary) -> dict[str, list[str]]:
-    """Return texts on which method leads on MAP@R, each with the categories where it leads."""
+    """Return texts on which method leads on MAP@R, each with the categories where it leads.
+
+    There are none before the experiment is finished.
+    """
     categories_of: dict[str, list[str]] = {}
     for category in summary.categories:
-        if summary.samples(category, PRIMARY):
+        if summary.results.finished and summary.samples(category, PRIMARY):
             categories_of.setdefault(_leader(summary, category), []).append(category)
     return categories_of
 
