@@ -64,7 +64,7 @@ def run(
     watch: Callable[[RecordedExperiment], None] = lambda recorded: None,
     log: Callable[[str], None] = lambda text: None,
     trackers: Sequence[str] = (),
-    max_seconds: float | None = None,
+    max_seconds: float = math.inf,
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
@@ -108,7 +108,12 @@ def run(
     from reality_check.launch.work import work
 
     parallelism = workers if isinstance(workers, Parallelism) else Parallelism(workers)
-    deadline = _deadline(max_seconds, parallelism.launcher)
+    deadline = time.monotonic() + max_seconds
+    if deadline < math.inf and parallelism.launcher == "slurm":
+        raise UsageError(
+            "--for (max_seconds) is for workers of this machine, but SLURM jobs continue without "
+            "this command: leave it out, or limit each job with slurm.hours."
+        )
     parallelism.check(experiment)
     check_workers(experiment.storage, len(parallelism.device_groups()))
     experiment, folder = parallelism.on_device(experiment), Path(out_dir)
@@ -128,20 +133,6 @@ def run(
             if recorded.is_complete():
                 compute_columns(recorded, partial(collect, recorded, importance=False), log)
             return _write(recorded)
-
-
-def _deadline(max_seconds: float | None, launcher: str) -> float:
-    """Return when workers are asked to stop, by ``time.monotonic``; infinity for never."""
-    if max_seconds is None:
-        return math.inf
-    if launcher == "slurm":
-        raise UsageError(
-            "--for (max_seconds) is for workers of this machine; SLURM jobs continue without this "
-            "command: leave it out, and limit each job with slurm.hours."
-        )
-    if not max_seconds > 0:
-        raise UsageError(f"max_seconds must be above 0, got {max_seconds}.")
-    return time.monotonic() + max_seconds
 
 
 def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import operator
 import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeAlias
@@ -11,6 +10,8 @@ from typing import Any, NoReturn, TypeAlias
 from reality_check.utils.config_files import config_files, paper_files
 from reality_check.utils.exit_status import USAGE
 from reality_check.utils.text import nearest
+
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 
 class Parser(argparse.ArgumentParser):
@@ -91,14 +92,14 @@ def add_overrides(command: Parser, text: str) -> None:
 
 def seconds(text: str) -> int:
     """Parse a duration such as ``1h30m``, for argparse; return it in seconds."""
-    match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", text)
-    numbers = [int(number or 0) for number in match.groups()] if match else [0]
-    if not any(numbers):
+    parts = re.findall(r"(\d+)([dhms])", text)
+    total = sum(int(number) * _SECONDS[unit] for number, unit in parts)
+    if not total or text != "".join(map("".join, parts)):
         raise argparse.ArgumentTypeError(
-            "must be whole numbers of days, hours, minutes and seconds, in this order, such as 2d, "
-            f"4h, 1h30m or 90s, got {text!r}"
+            "must be a time in days, hours, minutes and seconds, such as 2d, 4h, 1h30m or 90s, "
+            f"got {text!r}"
         )
-    return sum(map(operator.mul, numbers, (86400, 3600, 60, 1)))
+    return total
 
 
 def positive(text: str) -> int:

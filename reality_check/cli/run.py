@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from functools import partial
@@ -65,6 +66,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--for",
         type=seconds,
+        default=math.inf,
         dest="max_seconds",
         metavar="TIME",
         help="stop after this time, such as 90s, 4h, 1h30m or 2d: each worker ends its current "
@@ -175,8 +177,9 @@ def run(options: argparse.Namespace) -> int:
         if is_plain:
             print_status(read_experiment(out_dir))
         print(
-            f"Stopped after {duration(time.monotonic() - started)}, as --for says. Scores so far, "
-            f"without a verdict: {out_dir / 'report.html'}. To continue: {options.again}",
+            f"Stopped after {duration(time.monotonic() - started)}, since the time of --for is "
+            f"over. Scores so far, without a verdict: {out_dir / 'report.html'}. To continue: "
+            f"{options.again}",
             file=sys.stderr,
         )
         return STOPPED

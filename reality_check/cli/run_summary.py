@@ -27,11 +27,9 @@ def print_summary(results: ExperimentResults) -> None:
         others = ["-"] * (len(categories) - 1)
         table.add_row(row.method, _cell(row.cells[0].interval), *others)
     print_table(table)
-    if not results.finished:
-        print(headline(summary))
     for leader, leading_in in leaders(summary).items():
         print(f"{leader} ({listed(leading_in)}).")
-    for sentence in limits(summary) if results.finished else ():
+    for sentence in limits(summary) if results.finished else [headline(summary)]:
         print(sentence)
     if results.deviations:
         print(

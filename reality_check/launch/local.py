@@ -37,7 +37,7 @@ ENVIRONMENT = (
 )
 #: A worker may die within this many seconds of its start at most this many times in a row.
 _EARLY_SECONDS, _MAX_EARLY_DEATHS = 20.0, 3
-#: Seconds that workers have to reach a checkpoint, once the time of the run is over.
+#: Seconds that workers have to end their epochs, once the time of the run is over.
 GRACE_SECONDS = 120.0
 
 
@@ -67,7 +67,8 @@ class LocalWorkers:
         deadline: float = math.inf,
     ) -> None:
         self.out_dir = out_dir
-        self._parallelism, self._log, self._deadline = parallelism, log, deadline
+        self._parallelism, self._log = parallelism, log
+        self._deadline, self._is_over = deadline, False
         self._devices = parallelism.device_groups()
         numbers = range(len(self._devices))
         self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in numbers]
@@ -80,35 +81,28 @@ class LocalWorkers:
             WorkFailed: a worker failed, or died several times in a row.
             Stopped: the deadline has passed, and no worker trains any more.
         """
-        running = list(self._workers)
-        while running:
+        running, end = self._workers, self._deadline + GRACE_SECONDS
+        while running and time.monotonic() < end:
             on_tick()
             time.sleep(0.2)
-            if time.monotonic() >= self._deadline:
-                self._stop_at_checkpoints(on_tick)
-                raise Stopped
+            if not self._is_over and time.monotonic() >= self._deadline:
+                self._ask_to_stop()
             running = [worker for worker in running if not self._has_ended(worker)]
+        for worker in running:
+            self._log(
+                f"worker {worker.number} did not stop within {duration(GRACE_SECONDS)} and is "
+                "killed; its work since the last checkpoint is lost"
+            )
+        if self._is_over:
+            raise Stopped
 
-    def _stop_at_checkpoints(self, on_tick: Callable[[], None]) -> None:
-        """Ask all workers to stop where they can resume, and kill those that are too slow."""
-        grace = duration(GRACE_SECONDS)
-        self._log(f"the time is over: each worker stops after its current epoch, within {grace}")
+    def _ask_to_stop(self) -> None:
+        """Ask all workers to stop where they can resume."""
+        self._is_over = True
+        self._log("the time is over: each worker stops at the end of its current epoch")
         for worker in self._workers:
             if worker.process.poll() is None:
                 worker.process.send_signal(signal.SIGTERM)
-        end = time.monotonic() + GRACE_SECONDS
-        while running := [w.number for w in self._workers if w.process.poll() is None]:
-            if time.monotonic() >= end:
-                self._log(
-                    f"killed after {grace}, in the middle of an epoch: worker "
-                    f"{', '.join(map(str, running))}; its work since the last checkpoint is lost"
-                )
-                break
-            on_tick()
-            time.sleep(0.2)
-        self.stop()
-        for worker in self._workers:
-            raise_failure(self.out_dir, worker.number)
 
     def stop(self) -> None:
         """Kill all workers; a later run continues from their checkpoints."""
@@ -119,13 +113,18 @@ class LocalWorkers:
             worker.process.wait()
 
     def _has_ended(self, worker: _Worker) -> bool:
-        """Return whether a worker is done; replace it if it was killed, and raise if it failed."""
+        """Return whether a worker is done; replace it if it was killed, and raise if it failed.
+
+        Once the time is over, none is replaced.
+        """
         status = worker.process.poll()
         if status is None:
             return False
         if status == DONE:
             return True
         raise_failure(self.out_dir, worker.number)
+        if self._is_over:
+            return True
         if status == UNEXPLAINED:
             raise WorkFailed(
                 f"worker {worker.number} failed and could not write why into {self.out_dir}; is "

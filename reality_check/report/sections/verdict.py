@@ -80,8 +80,8 @@ NOISE_TEXTS = {
 
 #: What stands in place of the verdict before the experiment is finished.
 _UNFINISHED = (
-    "Not finished: scores so far, without a verdict, intervals or tests. These come at the end of "
-    "the planned work, since whoever may stop at a welcome result finds one too often."
+    "Not finished: these are scores so far. The verdict, intervals and tests come when all planned "
+    "work is done: a run that may end as soon as its result looks good is wrong too often."
 )
 
 #: Name of the units that n counts in sentences; empty where a number alone is clear.
