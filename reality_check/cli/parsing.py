@@ -92,14 +92,12 @@ def add_overrides(command: Parser, text: str) -> None:
 
 def seconds(text: str) -> int:
     """Parse a duration such as ``1h30m``, for argparse; return it in seconds."""
-    parts = re.findall(r"(\d+)([dhms])", text)
-    total = sum(int(number) * _SECONDS[unit] for number, unit in parts)
-    if not total or text != "".join(map("".join, parts)):
+    if not re.fullmatch(r"(?=.*[1-9])([0-9]+[dhms])+", text):
         raise argparse.ArgumentTypeError(
-            "must be a time in days, hours, minutes and seconds, such as 2d, 4h, 1h30m or 90s, "
-            f"got {text!r}"
+            "must be a time above 0 in days, hours, minutes and seconds, such as 2d, 4h, 1h30m or "
+            f"90s, got {text!r}"
         )
-    return total
+    return sum(int(number) * _SECONDS[unit] for number, unit in re.findall("([0-9]+)(.)", text))
 
 
 def positive(text: str) -> int:

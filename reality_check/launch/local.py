@@ -86,7 +86,10 @@ class LocalWorkers:
             on_tick()
             time.sleep(0.2)
             if not self._is_over and time.monotonic() >= self._deadline:
-                self._ask_to_stop()
+                self._is_over = True
+                self._log("the time is over: each worker stops at the end of its current epoch")
+                for worker in running:
+                    worker.process.send_signal(signal.SIGTERM)
             running = [worker for worker in running if not self._has_ended(worker)]
         for worker in running:
             self._log(
@@ -95,14 +98,6 @@ class LocalWorkers:
             )
         if self._is_over:
             raise Stopped
-
-    def _ask_to_stop(self) -> None:
-        """Ask all workers to stop where they can resume."""
-        self._is_over = True
-        self._log("the time is over: each worker stops at the end of its current epoch")
-        for worker in self._workers:
-            if worker.process.poll() is None:
-                worker.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
         """Kill all workers; a later run continues from their checkpoints."""
