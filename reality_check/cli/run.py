@@ -227,8 +227,11 @@ def _run_with_progress(
     lines.event("begin", experiment=experiment.name, folder=str(out_dir))
     with lines.shown():
         results = run(watch=lines, log=lines.log)
-    kind = "complete" if results.finished else "stopped"
-    lines.event(kind, report=str(out_dir / "report.html"), summary=f"{out_dir}/summary.json")
+    lines.event(
+        "complete" if results.finished else "stopped",
+        report=str(out_dir / "report.html"),
+        summary=f"{out_dir}/summary.json",
+    )
     return results
 
 

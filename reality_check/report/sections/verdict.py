@@ -81,7 +81,7 @@ NOISE_TEXTS = {
 #: What stands in place of the verdict before the experiment is finished.
 _UNFINISHED = (
     "Not finished: these are scores so far. The verdict, intervals and tests come when all planned "
-    "work is done: a run that may end as soon as its result looks good is wrong too often."
+    "work is done, since stopping as soon as a result looks good makes false verdicts too frequent."
 )
 
 #: Name of the units that n counts in sentences; empty where a number alone is clear.
@@ -312,13 +312,12 @@ def correction_sentence(summary: Summary, category: str) -> str:
 
 def headline(summary: Summary) -> str:
     """Return the verdict of the experiment on MAP@R in one or two sentences."""
+    if not summary.results.rows:
+        return "No results yet: no reproduction has been scored."
     if not summary.results.finished:
         return _UNFINISHED
-    categories_of = leaders(summary)
-    if not categories_of:
-        return "No results yet: no reproduction has been scored."
     text = "; ".join(
-        f"{leader} ({listed(categories)})" for leader, categories in categories_of.items()
+        f"{leader} ({listed(categories)})" for leader, categories in leaders(summary).items()
     )
     return " ".join([f"{text}.", *cautions(summary)])
 
