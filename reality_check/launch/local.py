@@ -81,12 +81,12 @@ class LocalWorkers:
             WorkFailed: a worker failed, or died several times in a row.
             Stopped: the deadline has passed, and no worker trains any more.
         """
-        running, end = self._workers, self._deadline + GRACE_SECONDS
+        running, end = self._workers, math.inf
         while running and time.monotonic() < end:
             on_tick()
             time.sleep(0.2)
             if not self._is_over and time.monotonic() >= self._deadline:
-                self._is_over = True
+                self._is_over, end = True, time.monotonic() + GRACE_SECONDS
                 self._log("the time is over: each worker stops at the end of its current epoch")
                 for worker in running:
                     worker.process.send_signal(signal.SIGTERM)
