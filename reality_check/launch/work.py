@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ def work(
     parallelism: Parallelism,
     watch: Callable[[RecordedExperiment], None],
     log: Callable[[str], None],
-    deadline: float = math.inf,
+    deadline: float,
 ) -> None:
     """Work on an experiment until nothing is left, with workers that this process starts.
 

@@ -78,12 +78,6 @@ NOISE_TEXTS = {
     ),
 }
 
-#: What stands in place of the verdict before the experiment is finished.
-_UNFINISHED = (
-    "Not finished: these are scores so far. The verdict, intervals and tests come when all planned "
-    "work is done, since stopping as soon as a result looks good makes false verdicts too frequent."
-)
-
 #: Name of the units that n counts in sentences; empty where a number alone is clear.
 _UNITS = {
     Evidence.SEARCHES: "searches",
@@ -311,11 +305,15 @@ def correction_sentence(summary: Summary, category: str) -> str:
 
 
 def headline(summary: Summary) -> str:
-    """Return the verdict of the experiment on MAP@R in one or two sentences."""
+    """Return the verdict on MAP@R in one or two sentences, or that it is too early for one."""
     if not summary.results.rows:
         return "No results yet: no reproduction has been scored."
     if not summary.results.finished:
-        return _UNFINISHED
+        return (
+            "Not finished: these are scores so far. The verdict, intervals and tests come when all "
+            "planned work is done, since stopping as soon as a result looks good makes false "
+            "verdicts too frequent."
+        )
     text = "; ".join(
         f"{leader} ({listed(categories)})" for leader, categories in leaders(summary).items()
     )

@@ -380,3 +380,10 @@ def test_live_view_outlives_a_busy_storage(
     with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
         view(half_done)
     assert "no news from the storage (RuntimeError)" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2d", 172800)]
+)
+def test_a_time_is_read_in_seconds(text: str, expected: int) -> None:
+    assert build_parser().parse_args(["run", "x", "--for", text]).max_seconds == expected
