@@ -38,10 +38,10 @@ Everything is checked before the first training. A mistake is reported in one
 sentence, and nothing is written. Afterwards DIR holds experiment.yaml (all
 settings), results.csv (a row per method, category, reproduction and metric),
 report.html, report.md, tables.tex, figures/, logs/, studies.db (the searches)
-and, for each method, a folder of checkpoints. After --for, Ctrl-C or a kill, the
-same command resumes from the last checkpoint; once everything is done, it only
-writes the report. With more trials, searches, reproductions, final metrics or
-methods it adds what is new; any other change is refused.
+and, for each method, a folder of checkpoints. After Ctrl-C, a kill or the time
+of --for, the same command resumes from the last checkpoint; once everything is
+done, it only writes the report. With more trials, searches, reproductions,
+final metrics or methods it adds what is new; any other change is refused.
 
 On a terminal a live table shows the progress; otherwise a line is printed for
 each finished trial, reproduction and stage, with its duration and the best

@@ -19,7 +19,7 @@ from support.in_process import run_command, visiting
 from reality_check import __version__
 from reality_check.cli.listings import OWN_TRUNKS, _describe_class
 from reality_check.cli.live_view import LiveView, render
-from reality_check.cli.main import main
+from reality_check.cli.main import build_parser, main
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.models import TRUNKS
@@ -80,7 +80,10 @@ def test_help_of_a_command_fits_80_columns_and_explains(
 @pytest.mark.parametrize(
     ("command", "statuses"),
     [
-        ("run", "0 done, 1 a training failed, 2 wrong usage, 130 stopped"),
+        (
+            "run",
+            "0 done, 1 a training failed, 2 wrong usage, 75 the time of --for is\nover, 130 stopped",
+        ),
         ("check", "0 everything can run, 2 something cannot"),
     ],
 )
