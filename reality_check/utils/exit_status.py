@@ -12,6 +12,6 @@ LOST = 137
 
 #: The explanation in `--help`.
 STATUSES = (
-    "exit status: 0 done, 1 a training failed, 2 wrong usage, 75 the time of --for is\n"
-    "over, 130 stopped"
+    "exit status: 0 done, 1 a training failed, 2 wrong usage, 75 stopped by --for,\n"
+    "130 stopped by Ctrl-C"
 )
