@@ -177,9 +177,8 @@ def run(options: argparse.Namespace) -> int:
         if is_plain:
             print_status(read_experiment(out_dir))
         print(
-            f"Stopped after {duration(time.monotonic() - started)}, since the time of --for is "
-            f"over. Scores so far, without a verdict: {out_dir / 'report.html'}. To continue: "
-            f"{options.again}",
+            f"Stopped by --for after {duration(time.monotonic() - started)}. Scores so far, without "
+            f"a verdict: {out_dir / 'report.html'}. To continue: {options.again}",
             file=sys.stderr,
         )
         return STOPPED

@@ -440,7 +440,7 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
 def test_a_report_has_neither_verdict_nor_interval_before_all_is_finished(
     queried: ExperimentResults, tmp_path: Path
 ) -> None:
-    signs = ("†", "±", "95 %", "above", "leads", "p < 0.001", "Holm", "**23.00**")
+    signs = ("†", "±", "95 %", "above", "leads", "Holm", "| **")
     assert all(sign in as_md(queried) for sign in signs)
     page = written(dataclasses.replace(queried, finished=False), tmp_path)
     text = (tmp_path / "report.md").read_text()
