@@ -177,8 +177,8 @@ def run(options: argparse.Namespace) -> int:
         if is_plain:
             print_status(read_experiment(out_dir))
         print(
-            f"Stopped by --for after {duration(time.monotonic() - started)}. Scores so far, without "
-            f"a verdict: {out_dir / 'report.html'}. To continue: {options.again}",
+            f"Stopped by --for after {duration(time.monotonic() - started)}. Scores so far, "
+            f"without a verdict: {out_dir / 'report.html'}. To continue: {options.again}",
             file=sys.stderr,
         )
         return STOPPED

@@ -61,8 +61,8 @@ def legend(summary: Summary) -> Footnote:
     untrained = _UNTRAINED_ROWS if summary.baselines else ""
     if not summary.results.finished:
         return Footnote(
-            f"Percent, mean over n {summary.evidence.repeats}; with an interval only where nothing is "
-            f"trained.{untrained}"
+            f"Percent, mean over n {summary.evidence.repeats}; with an interval only where nothing "
+            f"is trained.{untrained}"
         )
     return Footnote(
         (
