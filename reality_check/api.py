@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
+import math
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -46,6 +49,7 @@ from reality_check.studies.storage import check_workers
 from reality_check.trackers.tracking import Tracking
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
+from reality_check.utils.interrupt import Stopped
 from reality_check.utils.passwords import lent_password
 from reality_check.utils.text import nearest
 
@@ -61,6 +65,7 @@ def run(
     watch: Callable[[RecordedExperiment], None] = lambda recorded: None,
     log: Callable[[str], None] = lambda text: None,
     trackers: Sequence[str] = (),
+    max_seconds: float = math.inf,
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
@@ -83,12 +88,16 @@ def run(
         workers: The number of worker processes, or a :class:`Parallelism` with further options:
             devices, several processes for each worker, jobs of a cluster.
         watch: called several times a second while workers run.
-        log: called with a sentence when jobs of a cluster are submitted, found or lost, and when
-            the experiment has changed and earlier workers may still be running.
+        log: called with a sentence when workers are asked to stop, when jobs of a cluster are
+            submitted, found or lost, and when the experiment has changed and earlier workers may
+            still be running.
         trackers: names of trackers that get the finished trials, see :func:`track`.
+        max_seconds: The time from this call after which each worker stops at the end of its
+            current epoch, or is killed 2 minutes later. By default they work to the end.
 
     Returns:
-        Everything that was measured, as plain data.
+        Everything that was measured, as plain data. If ``max_seconds`` were not enough,
+        ``finished`` is false, and nothing has an interval or a test.
 
     Raises:
         UsageError: the experiment cannot run as it is given.
@@ -100,6 +109,12 @@ def run(
     from reality_check.launch.work import work
 
     parallelism = workers if isinstance(workers, Parallelism) else Parallelism(workers)
+    deadline = time.monotonic() + max_seconds
+    if deadline < math.inf and parallelism.launcher == "slurm":
+        raise UsageError(
+            "--for (max_seconds) is for workers of this machine, but SLURM jobs continue without "
+            "this command: leave it out, or limit each job with slurm.hours."
+        )
     parallelism.check(experiment)
     check_workers(experiment.storage, len(parallelism.device_groups()))
     experiment, folder = parallelism.on_device(experiment), Path(out_dir)
@@ -113,9 +128,11 @@ def run(
         is_trained_here = parallelism.launcher == "local"
         checked = check(experiment, is_trained_here, read_steps(folder))
         with open_folder(checked, folder, log) as recorded:
-            work(recorded, parallelism, watch_and_track, log)
+            with contextlib.suppress(Stopped):  # the time is over
+                work(recorded, parallelism, watch_and_track, log, deadline)
             tracking.finish(recorded)
-            compute_columns(recorded, partial(collect, recorded, importance=False), log)
+            if recorded.is_complete():
+                compute_columns(recorded, partial(collect, recorded, importance=False), log)
             return _write(recorded)
 
 

@@ -67,7 +67,7 @@ _ADDERS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
+    """Run one command; return its exit status (:mod:`reality_check.utils.exit_status`)."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         import argcomplete
 

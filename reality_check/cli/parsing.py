@@ -11,6 +11,8 @@ from reality_check.utils.config_files import config_files, paper_files
 from reality_check.utils.exit_status import USAGE
 from reality_check.utils.text import nearest
 
+_SECONDS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose error messages are one line that says what to write instead."""
@@ -86,6 +88,16 @@ def complete_experiment(prefix: str, **_: Any) -> list[str]:
 def add_overrides(command: Parser, text: str) -> None:
     """Add the argument for ``KEY=VALUE`` words."""
     command.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=text)
+
+
+def seconds(text: str) -> int:
+    """Parse a duration such as ``1h30m``, for argparse; return it in seconds."""
+    if not re.fullmatch(r"(?=.*[1-9])([0-9]+[dhms])+", text):
+        raise argparse.ArgumentTypeError(
+            "must be a time above 0 in days, hours, minutes and seconds, such as 2d, 4h, 1h30m or "
+            f"90s, got {text!r}"
+        )
+    return sum(int(number) * _SECONDS[unit] for number, unit in re.findall("([0-9]+)(.)", text))
 
 
 def positive(text: str) -> int:

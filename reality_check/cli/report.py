@@ -13,7 +13,7 @@ from reality_check.utils.exit_status import DONE
 _DETAILS = """\
 Rewrites report.html, report.md, tables.tex, references.bib, summary.json, the
 CSV files and figures/ from studies.db, the record of all trainings. Works at
-any time; the report of an unfinished experiment says so at the top.
+any time; the report of an unfinished experiment shows scores, but no verdict.
 
 examples:
   reality-check report runs/quickstart

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reality_check.cli.parsing import Commands, Parser, add_command, add_experiment, positive
+from reality_check.cli.parsing import (
+    Commands,
+    Parser,
+    add_command,
+    add_experiment,
+    positive,
+    seconds,
+)
 from reality_check.utils.errors import WorkFailed
-from reality_check.utils.exit_status import DONE, FAILED, INTERRUPTED, STATUSES
+from reality_check.utils.exit_status import DONE, FAILED, INTERRUPTED, STATUSES, STOPPED
 from reality_check.utils.text import duration
 
 if TYPE_CHECKING:
@@ -23,15 +32,16 @@ examples:
   reality-check run experiment.yaml protocol.search.trials=8 seed=1
   reality-check run experiment.yaml protocol=mlrc --out runs/whole
   reality-check run cub200_mlrc --devices 0,1,2,3 --folds-at-once 4
+  reality-check run cub200_mlrc --for 4h
 
 Everything is checked before the first training. A mistake is reported in one
 sentence, and nothing is written. Afterwards DIR holds experiment.yaml (all
 settings), results.csv (a row per method, category, reproduction and metric),
 report.html, report.md, tables.tex, figures/, logs/, studies.db (the searches)
-and, for each method, a folder of checkpoints. After Ctrl-C or a kill, the same
-command resumes from the last checkpoint; once everything is done, it only
-writes the report. With more trials, searches, reproductions, final metrics or
-methods it adds what is new; any other change is refused.
+and, for each method, a folder of checkpoints. After Ctrl-C, a kill or the time
+of --for, the same command resumes from the last checkpoint; once everything is
+done, it only writes the report. With more trials, searches, reproductions,
+final metrics or methods it adds what is new; any other change is refused.
 
 On a terminal a live table shows the progress; otherwise a line is printed for
 each finished trial, reproduction and stage, with its duration and the best
@@ -52,6 +62,15 @@ def add_parser(commands: Commands) -> None:
         type=Path,
         metavar="DIR",
         help="output folder (default: runs/NAME, where NAME is that of the experiment)",
+    )
+    command.add_argument(
+        "--for",
+        type=seconds,
+        default=math.inf,
+        dest="max_seconds",
+        metavar="TIME",
+        help="stop after this time, such as 90s, 4h, 1h30m or 2d: each worker ends its current "
+        "epoch, or is killed 2 minutes later; the same command continues (default: run to the end)",
     )
     _add_workers(command)
     _add_launcher(command)
@@ -127,7 +146,9 @@ def _add_launcher(command: Parser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.cli.run_summary import print_summary
+    from reality_check.cli.status_view import print_status
     from reality_check.config import load_experiment
+    from reality_check.studies.recorded_experiment import read_experiment
 
     started = time.monotonic()
     slurm = [f"slurm.{setting}" for setting in options.slurm]
@@ -152,6 +173,15 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return FAILED
+    if not results.finished:
+        if is_plain:
+            print_status(read_experiment(out_dir))
+        print(
+            f"Stopped by --for after {duration(time.monotonic() - started)}. Scores so far, "
+            f"without a verdict: {out_dir / 'report.html'}. To continue: {options.again}",
+            file=sys.stderr,
+        )
+        return STOPPED
     if is_plain:
         print_summary(results)
         elapsed = duration(time.monotonic() - started)
@@ -179,16 +209,28 @@ def _run_with_progress(
         options.devices,
         options.launcher,
     )
+    run = partial(
+        api.run,
+        experiment,
+        out_dir,
+        parallelism,
+        trackers=options.track,
+        max_seconds=options.max_seconds,
+    )
     if options.quiet:
-        return api.run(experiment, out_dir, parallelism, trackers=options.track)
+        return run()
     console, lines = Console(stderr=True), ProgressLines(options.json)
     if console.is_terminal and not options.json:
         with LiveView(console, workers).shown() as view:
-            return api.run(experiment, out_dir, parallelism, view, lines.log, options.track)
+            return run(watch=view, log=lines.log)
     lines.event("begin", experiment=experiment.name, folder=str(out_dir))
     with lines.shown():
-        results = api.run(experiment, out_dir, parallelism, lines, lines.log, options.track)
-    lines.event("complete", report=str(out_dir / "report.html"), summary=f"{out_dir}/summary.json")
+        results = run(watch=lines, log=lines.log)
+    lines.event(
+        "complete" if results.finished else "stopped",
+        report=str(out_dir / "report.html"),
+        summary=f"{out_dir}/summary.json",
+    )
     return results
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
-from reality_check.report.sections.verdict import leaders, limits
+from reality_check.report.sections.verdict import headline, leaders, limits
 from reality_check.report.summary import Summary
 from reality_check.report.tables import not_trained
 from reality_check.report.wording import listed, size_text
@@ -13,11 +13,10 @@ from reality_check.statistics import Estimate
 
 
 def print_summary(results: ExperimentResults) -> None:
-    """Print means with their intervals, and the leading methods."""
+    """Print means and, once all is finished, their intervals and the leading methods."""
     summary = Summary(results)
-    print(
-        f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.evidence.repeats}:"
-    )
+    numbers = "mean and 95 % interval" if results.finished else "mean so far"
+    print(f"MAP@R on the test classes in %, {numbers} over n {summary.evidence.repeats}:")
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
     table = name_table("method", *categories)
     for method in results.methods:
@@ -30,7 +29,7 @@ def print_summary(results: ExperimentResults) -> None:
     print_table(table)
     for leader, leading_in in leaders(summary).items():
         print(f"{leader} ({listed(leading_in)}).")
-    for sentence in limits(summary):
+    for sentence in limits(summary) if results.finished else [headline(summary)]:
         print(sentence)
     if results.deviations:
         print(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -20,8 +21,10 @@ from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE, LOST, UNEXPLAINED, USAGE
 from reality_check.utils.files import atomic_write
+from reality_check.utils.interrupt import Stopped
 from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
+from reality_check.utils.text import duration
 
 #: Environment variables of workers that are set to 1. The first one keeps files in the current
 #: folder from shadowing Python's modules (from Python 3.11 on); the others allow one BLAS thread.
@@ -34,6 +37,8 @@ ENVIRONMENT = (
 )
 #: A worker may die within this many seconds of its start at most this many times in a row.
 _EARLY_SECONDS, _MAX_EARLY_DEATHS = 20.0, 3
+#: Seconds that workers have to end their epochs, once the time of the run is over.
+GRACE_SECONDS = 120.0
 
 
 @dataclass
@@ -45,11 +50,25 @@ class _Worker:
 
 
 class LocalWorkers:
-    """Starts worker processes, replaces any that are killed, and stops all of them at the end."""
+    """Starts worker processes, replaces any that are killed, and stops all of them at the end.
 
-    def __init__(self, out_dir: Path, parallelism: Parallelism) -> None:
+    Args:
+        out_dir: the output folder that the workers work on.
+        parallelism: the number of workers, and how each of them trains.
+        log: called with a sentence when workers are asked to stop, and when one is too slow.
+        deadline: when the workers are asked to stop, by ``time.monotonic``.
+    """
+
+    def __init__(
+        self,
+        out_dir: Path,
+        parallelism: Parallelism,
+        log: Callable[[str], None] = lambda text: None,
+        deadline: float = math.inf,
+    ) -> None:
         self.out_dir = out_dir
-        self._parallelism = parallelism
+        self._parallelism, self._log = parallelism, log
+        self._deadline, self._is_over = deadline, False
         self._devices = parallelism.device_groups()
         numbers = range(len(self._devices))
         self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in numbers]
@@ -60,12 +79,25 @@ class LocalWorkers:
         Raises:
             UsageError: a worker found that the user's input cannot be used.
             WorkFailed: a worker failed, or died several times in a row.
+            Stopped: the deadline has passed, and no worker trains any more.
         """
-        running = list(self._workers)
-        while running:
+        running, end = self._workers, math.inf
+        while running and time.monotonic() < end:
             on_tick()
             time.sleep(0.2)
+            if not self._is_over and time.monotonic() >= self._deadline:
+                self._is_over, end = True, time.monotonic() + GRACE_SECONDS
+                self._log("the time is over: each worker stops at the end of its current epoch")
+                for worker in running:
+                    worker.process.send_signal(signal.SIGTERM)
             running = [worker for worker in running if not self._has_ended(worker)]
+        for worker in running:
+            self._log(
+                f"worker {worker.number} did not stop within {duration(GRACE_SECONDS)} and is "
+                "killed; its work since the last checkpoint is lost"
+            )
+        if self._is_over:
+            raise Stopped
 
     def stop(self) -> None:
         """Kill all workers; a later run continues from their checkpoints."""
@@ -76,13 +108,18 @@ class LocalWorkers:
             worker.process.wait()
 
     def _has_ended(self, worker: _Worker) -> bool:
-        """Return whether a worker is done; replace it if it was killed, and raise if it failed."""
+        """Return whether a worker is done; replace it if it was killed, and raise if it failed.
+
+        Once the time is over, none is replaced.
+        """
         status = worker.process.poll()
         if status is None:
             return False
         if status == DONE:
             return True
         raise_failure(self.out_dir, worker.number)
+        if self._is_over:
+            return True
         if status == UNEXPLAINED:
             raise WorkFailed(
                 f"worker {worker.number} failed and could not write why into {self.out_dir}; is "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.utils.interrupt import Stopped
 
 if TYPE_CHECKING:
     from reality_check.launch.slurm import SlurmWorkers
@@ -18,6 +19,7 @@ def work(
     parallelism: Parallelism,
     watch: Callable[[RecordedExperiment], None],
     log: Callable[[str], None],
+    deadline: float,
 ) -> None:
     """Work on an experiment until nothing is left, with workers that this process starts.
 
@@ -25,10 +27,13 @@ def work(
         recorded: the experiment, whose output folder this process has locked.
         parallelism: how many workers there are, and where they run.
         watch: called several times a second while workers run.
-        log: called with a sentence when jobs of a cluster are submitted, found or lost.
+        log: called with a sentence when workers are asked to stop, and when jobs of a cluster are
+            submitted, found or lost.
+        deadline: when workers of this machine are asked to stop, by ``time.monotonic``.
 
     Raises:
         WorkFailed: a training raised an exception.
+        Stopped: the deadline has passed; another call continues.
     """
     if recorded.experiment.storage is None:
         # Only this run uses the folder. In a restarted container it would take minutes to notice
@@ -43,14 +48,14 @@ def work(
 
         workers = SlurmWorkers(recorded, parallelism, log)
     else:
-        workers = LocalWorkers(recorded.out_dir, parallelism)
+        workers = LocalWorkers(recorded.out_dir, parallelism, log, deadline)
     try:
         # The workers have begun: a server that is restarted now is waited for, as they do.
         read_only = RecordedExperiment(
             recorded.experiment, recorded.out_dir, wait_for_storage=True, only_reads=True
         )
         workers.wait(lambda: watch(read_only))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Stopped):
         workers.stop()
         if parallelism.launcher == "local":
             # Another machine cannot see that the workers have stopped. Now it can continue at

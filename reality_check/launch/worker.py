@@ -195,7 +195,10 @@ def main() -> int:
     die_with_parent()
     if options.parent is not None and os.getppid() != options.parent:
         return FAILED
-    status = work(options.out_dir, options.number, options.folds_at_once, join_process_group())
+    strategy = join_process_group()
+    if strategy is None and sys.platform != "win32":  # several cannot stop in the same epoch
+        stopping.listen(signal.SIGTERM)
+    status = work(options.out_dir, options.number, options.folds_at_once, strategy)
     if status == DONE:
         leave_process_group()
     elif torch.distributed.is_initialized():

@@ -34,8 +34,8 @@ def scatter_of(results: ExperimentResults) -> Shares:
     shares = mean_scatter(Summary(results))
     if shares is None:
         raise UsageError(
-            f"{results.name} does not show how much searches vary: that takes repeated searches, "
-            "or one random search with a budget."
+            f"{results.name} does not show how much searches vary: that takes a finished run "
+            "of repeated searches, or of one random search with a budget."
         )
     return shares
 

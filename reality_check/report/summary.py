@@ -186,7 +186,10 @@ class Summary:
         }
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
-        """Return the estimate of each method that has results, with its interval over repeats."""
+        """Return the estimate of each method that has results, with its interval over repeats.
+
+        Before the experiment is finished, estimates have no intervals.
+        """
         if (category, metric) not in self._estimates:  # cached, since every section uses them
             estimates = {}
             for method in self.methods:
@@ -194,6 +197,8 @@ class Summary:
                     estimate = self.estimate(rows)
                     if self.evidence is Evidence.SEARCHES:
                         estimate = allow_for_skew(estimate, self._search_trials(method))
+                    if not self.results.finished:
+                        estimate = replace(estimate, half_width=None, error=None, deleted=())
                     estimates[method] = estimate
             self._estimates[category, metric] = estimates
         return self._estimates[category, metric]
@@ -242,10 +247,11 @@ class Summary:
     def budget_curves(self) -> dict[str, dict[int, Estimate]]:
         """The estimates in the first category by number of trials, for each method.
 
-        Only results over all subsets of one random search have such curves. Controls have none.
+        Only finished results over all subsets of one random search have such curves. Controls have
+        none.
         """
         curves = {}
-        if self.evidence is Evidence.SUBSETS:
+        if self.evidence is Evidence.SUBSETS and self.results.finished:
             for method in self.methods:
                 rows = self.rows.get((self.categories[0], PRIMARY, method))
                 if rows and method not in self.controls:
@@ -325,8 +331,11 @@ class Summary:
         """Return the comparisons of all pairs of methods; the best two methods come first.
 
         All tables, verdicts, figures and files show these comparisons. Controls are compared only
-        with their own methods, see :meth:`control_differences`.
+        with their own methods, see :meth:`control_differences`. There are none before the
+        experiment is finished.
         """
+        if not self.results.finished:
+            return ()
         if metric not in self._comparisons:
             estimates = {
                 each: {

@@ -204,7 +204,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     intervals, description = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
     top, close = math.inf, set[str]()
-    if description.higher_is_better is not None and len(finite) > 1:
+    if summary.results.finished and description.higher_is_better is not None and len(finite) > 1:
         top = max(finite) if description.sign > 0 else min(finite)
         pairs = summary.comparisons(category, metric)
         for pair in pairs:  # none if all methods but one are controls

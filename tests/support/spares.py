@@ -143,9 +143,12 @@ class _Spare:
             time.sleep(0.01)
         return status
 
-    def kill(self) -> None:
+    def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def _be_spare(order: socket.socket) -> NoReturn:

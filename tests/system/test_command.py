@@ -8,8 +8,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.command import EXPERIMENT, finish, prepare, start
@@ -17,6 +19,7 @@ from support.pace import slowness, wait_until
 from support.preloaded import Started
 
 from reality_check.cli.main import main
+from reality_check.launch import local
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import worker_states
 from reality_check.studies.recorded_experiment import RecordedExperiment
@@ -99,6 +102,46 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     status, said, error = ended(Started(lab, lab / "log", *words[1:]))
     assert status == 0, error
     assert "Report: the out/report.html" in said
+
+
+@pytest.mark.usefixtures("preloaded_workers", "blank_figures")
+def test_after_its_time_a_run_stops_and_the_same_command_gives_the_same_results(
+    lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(lab)
+    fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
+    words, limit, out = (
+        ["run", "experiment.yaml", *fewer, "--out"],
+        ["--for", "59m60s"],
+        lab / "out",
+    )
+
+    def now() -> float:
+        """An hour later, once the worker trains."""
+        return time.monotonic() + 3600 * is_training(out)
+
+    for grace, folds in ((120.0, "1"), (120.0, "2"), (0.0, "1")):
+        again = [*words, "out", *limit, "--folds-at-once", folds]
+        with monkeypatch.context() as patch:
+            patch.setattr(local, "GRACE_SECONDS", grace)
+            patch.setattr(local, "time", SimpleNamespace(monotonic=now, sleep=time.sleep))
+            assert main(again) == 75
+        told = capsys.readouterr()
+        assert "the time is over: each worker stops at the end of its current epoch" in told.out
+        assert ("worker 0 did not stop within 0 s and is killed" in told.out) == (grace == 0)
+        assert re.search(r"contrastive +0 of 1 +0 of 1", told.out)
+        assert f"To continue: {shlex.join(['reality-check', *again])}" in told.err
+        recorded = RecordedExperiment(load_locked(out), out)
+        *_, attempt = [t for unit in recorded.states().ready() for t in unit.attempts]
+        assert (attempt.state, attempt.stopped) == ("failed", grace > 0)
+    log = (out / "logs" / "worker_0.log").read_text()
+    assert log.count("asked to stop; the checkpoint is written") == 2
+    assert "No results yet" in (out / "report.md").read_text()
+
+    for name in ("out", "whole"):
+        assert main([*words, name, *limit]) == 0
+        assert "Done in " in capsys.readouterr().out
+    assert (out / "results.csv").read_bytes() == (lab / "whole" / "results.csv").read_bytes()
 
 
 FRAGILE = """\

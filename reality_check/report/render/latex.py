@@ -199,7 +199,7 @@ def _caption(summary: Summary) -> str:
     """Return the caption of the table of results."""
     results = summary.results
     count = counted(len(results.deviations), "deviation")
-    state = "" if results.finished else " Preliminary: the experiment is not finished."
+    state = "" if results.finished else " Not finished, so without intervals and marks."
     return (
         f"{results.name}: mean and 95 % interval over n {summary.evidence.repeats}, in percent. "
         f"Protocol {results.protocol}, {count} from {results.reference}.{state}"

@@ -30,16 +30,22 @@ __all__ = ["report_sections"]
 def report_sections(analysis: Analysis) -> list[Section]:
     """Return the sections for which there are data, in the order of the report.
 
-    The verdict and its limitations come first; supporting details are folded.
+    The verdict and its limitations come first; supporting details are folded. Before the
+    experiment is finished, the sections with intervals and tests are left out.
     """
     summary = analysis.summary
+    finished = summary.results.finished
     statistics = (
         verdict_section(analysis),
         classes_section(analysis) if summary.results.reference else None,
         luck_section(analysis),
         baselines_section(summary),
     )
-    searches = budget_section(summary), parameters_section(summary), agreement_section(summary)
+    searches = (
+        budget_section(summary),
+        parameters_section(summary),
+        agreement_section(summary) if finished else None,
+    )
     cost = cost_section(summary)
     if cost is not None:  # Its first sentence stays visible.
         sentence, *details = cost.blocks
@@ -54,7 +60,9 @@ def report_sections(analysis: Analysis) -> list[Section]:
         published_section(summary),
         _with_folds(
             Section("statistics", "Statistics", (NOISE_TEXTS[summary.evidence],)), statistics
-        ),
+        )
+        if finished
+        else None,
         _with_folds(search_section(summary), searches),
         methods_section(summary),
         galleries_section(summary),

@@ -46,7 +46,7 @@ def comparison_section(summary: Summary) -> Section:
     # MAP@R has its figure in the overview.
     if figures := interval_figures(summary)[1:]:
         titles = [title for metric, title in summary.titles.items() if metric != PRIMARY]
-        blocks.append(Folded(f"Intervals of {listed(titles)}", tuple(figures)))
+        blocks.append(Folded(f"Figures of {listed(titles)}", tuple(figures)))
     if others:
         blocks += [
             Heading("Other metrics"),
@@ -59,6 +59,11 @@ def comparison_section(summary: Summary) -> Section:
 def legend(summary: Summary) -> Footnote:
     """Return a footnote that explains the numbers and marks of the tables."""
     untrained = _UNTRAINED_ROWS if summary.baselines else ""
+    if not summary.results.finished:
+        return Footnote(
+            f"Percent, mean over n {summary.evidence.repeats}; with an interval only where nothing "
+            f"is trained.{untrained}"
+        )
     return Footnote(
         (
             f"Percent, mean ± half-width of the 95 % interval over n {summary.evidence.repeats}. ",
@@ -89,8 +94,9 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
     return [
         ReportFigure(
             f"intervals_{metric}",
-            f"{title}: {_DOTS[summary.evidence]} (dots), mean and 95 % interval (line). Each "
-            "category has its own scale.",
+            f"{title}: {_DOTS[summary.evidence]} (dots), mean"
+            f"{' and 95 % interval (line)' if summary.results.finished else ''}. Each category has "
+            "its own scale.",
             _alt(summary, metric, title),
             partial(intervals_figure, summary, metric),
             folder,

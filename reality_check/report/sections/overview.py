@@ -48,7 +48,7 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
 
 def resolution(summary: Summary) -> str:
     """Return a sentence on the smallest difference that such an experiment finds, or ``""``."""
-    if not summary.evidence.of_losses or not summary.results.finished:
+    if not summary.evidence.of_losses:
         return ""
     category = summary.categories[0]
     pairs = summary.comparisons(category)
@@ -77,8 +77,7 @@ def _verdict(summary: Summary) -> Verdict:
         (Strong(f"{listed(categories)}:"), f" {leader}")
         for leader, categories in categories_of.items()
     )
-    preliminary = () if summary.results.finished else ("Preliminary:",)
-    return Verdict((*preliminary, Bullets(lines), *cautions(summary)))
+    return Verdict((Bullets(lines), *cautions(summary)))
 
 
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:

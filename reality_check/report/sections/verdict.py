@@ -305,22 +305,29 @@ def correction_sentence(summary: Summary, category: str) -> str:
 
 
 def headline(summary: Summary) -> str:
-    """Return the verdict of the experiment on MAP@R in one or two sentences."""
-    categories_of = leaders(summary)
-    if not categories_of:
+    """Return the verdict on MAP@R in one or two sentences, or that it is too early for one."""
+    if not summary.results.rows:
         return "No results yet: no reproduction has been scored."
+    if not summary.results.finished:
+        return (
+            "Not finished: these are scores so far. The verdict, intervals and tests come when all "
+            "planned work is done, since stopping as soon as a result looks good makes false "
+            "verdicts too frequent."
+        )
     text = "; ".join(
-        f"{leader} ({listed(categories)})" for leader, categories in categories_of.items()
+        f"{leader} ({listed(categories)})" for leader, categories in leaders(summary).items()
     )
-    preliminary = "" if summary.results.finished else "Preliminary: "
-    return " ".join([f"{preliminary}{text}.", *cautions(summary)])
+    return " ".join([f"{text}.", *cautions(summary)])
 
 
 def leaders(summary: Summary) -> dict[str, list[str]]:
-    """Return texts on which method leads on MAP@R, each with the categories where it leads."""
+    """Return texts on which method leads on MAP@R, each with the categories where it leads.
+
+    There are none before the experiment is finished.
+    """
     categories_of: dict[str, list[str]] = {}
     for category in summary.categories:
-        if summary.samples(category, PRIMARY):
+        if summary.results.finished and summary.samples(category, PRIMARY):
             categories_of.setdefault(_leader(summary, category), []).append(category)
     return categories_of
 

@@ -292,6 +292,11 @@ COMMANDS = [
     (["run", "experiment.yaml", "--workers", "0"], "--workers", "at least 1", "'0'"),
     (["run", "experiment.yaml", "--workers", "two"], "--workers", "at least 1", "'two'"),
     (["run", "experiment.yaml", "--workers"], "--workers", "expected one argument"),
+    *(
+        (["run", "experiment.yaml", "--for", time], "--for", "such as 2d, 4h, 1h30m", f"'{time}'")
+        for time in ("", "4", "0s", "h", "4 h", "1.5h", "4hours", "1h30")
+    ),
+    (["run", "experiment.yaml", "--for", "4h", "--launcher", "slurm"], "--for", "slurm.hours"),
     (["run", "experimnt.yaml"], "no file 'experimnt.yaml'", "Did you mean 'experiment.yaml'?"),
     (["run", "quikstart"], "Did you mean 'quickstart'?"),
     (["run", "."], "is a folder"),

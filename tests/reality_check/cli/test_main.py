@@ -19,7 +19,7 @@ from support.in_process import run_command, visiting
 from reality_check import __version__
 from reality_check.cli.listings import OWN_TRUNKS, _describe_class
 from reality_check.cli.live_view import LiveView, render
-from reality_check.cli.main import main
+from reality_check.cli.main import build_parser, main
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.models import TRUNKS
@@ -80,14 +80,14 @@ def test_help_of_a_command_fits_80_columns_and_explains(
 @pytest.mark.parametrize(
     ("command", "statuses"),
     [
-        ("run", "0 done, 1 a training failed, 2 wrong usage, 130 stopped"),
+        ("run", "0 done, 1 a training failed, 2 wrong usage, 75 stopped by --for,\n130 stopped"),
         ("check", "0 everything can run, 2 something cannot"),
     ],
 )
 def test_help_tells_exit_statuses(
     capsys: pytest.CaptureFixture[str], command: str, statuses: str
 ) -> None:
-    assert f"exit status: {statuses}\n" in help_of(capsys, command)
+    assert f"exit status: {statuses}" in help_of(capsys, command)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -380,3 +380,10 @@ def test_live_view_outlives_a_busy_storage(
     with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
         view(half_done)
     assert "no news from the storage (RuntimeError)" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2d", 172800)]
+)
+def test_a_time_is_read_in_seconds(text: str, expected: int) -> None:
+    assert build_parser().parse_args(["run", "x", "--for", text]).max_seconds == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import dataclasses
+import json
 import math
 import os
 import re
@@ -436,6 +437,28 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
 
 
 @pytest.mark.usefixtures("laid_out")
+def test_a_report_has_neither_verdict_nor_interval_before_all_is_finished(
+    queried: ExperimentResults, tmp_path: Path
+) -> None:
+    signs = ("†", "±", "95 %", "above", "leads", "Holm", "| **")
+    assert all(sign in as_md(queried) for sign in signs)
+    page = written(dataclasses.replace(queried, finished=False), tmp_path)
+    text = (tmp_path / "report.md").read_text()
+    assert [sign for sign in signs if sign in text] == []
+    assert "| warped | 23.00 | 28.02 | 27.08 | 5 |" in text
+    for told in (page.text, text, (tmp_path / "summary.json").read_text()):
+        assert "Not finished: these are scores so far." in told
+    data = json.loads((tmp_path / "summary.json").read_text())
+    assert {(row["low"], row["high"]) for row in data["results"]} == {(None, None)}
+    assert data["verdicts"] == []
+    assert len((tmp_path / "comparisons.csv").read_text().splitlines()) == 1
+    tex = (tmp_path / "tables.tex").read_text()
+    assert "Not finished, so without intervals and marks." in tex
+    assert r"\pm" not in tex
+    assert tex.count(r"\dagger") == 1  # in the caption
+
+
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -443,7 +466,7 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
         (nothing, "No deviations from mlrc so far."),
         (no_trials_yet, "no trial yet"),
         (all_diverged, "every trial diverged or failed"),
-        (running_and_failed, "not finished"),
+        (running_and_failed, "No results yet"),
         (one_run, "no test with fewer than three runs (n = 1 and 1)"),
         (not_finite, "not finite"),
         (odd_config, "The protocol is “mine”, measured here against “mlrc”."),

@@ -103,7 +103,3 @@ def test_latex_balances(results: ExperimentResults) -> None:
             assert len(re.findall(r"(?<!\\)&", line)) == len(METRICS) + 1
     body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     assert not re.search(r"(?<!\\)%", body)
-
-
-def test_latex_of_an_unfinished_experiment_says_so(results: ExperimentResults) -> None:
-    assert "Preliminary" in tables_tex(Summary(results))

@@ -106,7 +106,7 @@ def test_the_headline_of_no_winner() -> None:
 
 def test_the_headline_is_cautious(results: ExperimentResults) -> None:
     text = headline(Summary(results))
-    assert text.startswith("Preliminary: warped leads on MAP@R, but is not distinguishable from")
+    assert text.startswith("warped leads on MAP@R, but is not distinguishable from")
     assert text.endswith("Read it with the serious deviation below: reproductions.")
 
 
