@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import numpy as np
@@ -159,7 +158,7 @@ class TrialRecord:
     made_of: Any = None
     superseded: bool = False
     attempts: int = 1
-    stopped_after: float | None = None
+    stopped_after: int | None = None
     search: int = 0
     retrained: int | None = None
 
@@ -188,15 +187,11 @@ class TrialRecord:
 def ranking_scores(trials: Sequence[TrialRecord]) -> list[float]:
     """Return the validation scores of complete trials by which they are ranked.
 
-    A trial that a race has stopped ranks below all that finished: its score is the mean of its
-    folds so far, if that is below theirs.
+    A trial that a race has stopped ranks just below all that finished.
     """
     finished = (t.value for t in trials if t.value is not None and t.diverged is None)
     below = math.nextafter(min(finished, default=0.0), -math.inf)
-    return [
-        trial.value or 0.0 if trial.stopped_after is None else min(fmean(trial.fold_values), below)
-        for trial in trials
-    ]
+    return [below if t.stopped_after is not None else t.value or 0.0 for t in trials]
 
 
 @dataclass(frozen=True)

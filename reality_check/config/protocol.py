@@ -201,11 +201,11 @@ class Protocol(Strict):
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:
-        if len(self.search.race) > self.split.folds:
+        if len(self.search.race) >= self.split.folds:
             raise ValueError(
-                f"search.race has {len(self.search.race)} fractions, but with split.folds="
-                f"{self.split.folds} there is one early in the first fold and one after each fold "
-                f"but the last: at most {self.split.folds}"
+                f"search.race has {len(self.search.race)} fractions, one after each fold but the "
+                f"last; with split.folds={self.split.folds} there are at most "
+                f"{self.split.folds - 1}"
             )
         if self.search.retrain == "none" and self.reproductions > 1:
             raise ValueError(

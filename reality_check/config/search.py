@@ -139,14 +139,14 @@ class SubsetsSearch(_AnySearch):
     budget: PositiveInt = 10
     """Number of trials of a search that is estimated for, from all subsets of one random search."""
     race: Annotated[tuple[Share, ...], AfterValidator(_check_falling)] = ()
-    """Fractions of the trials that go on after a quarter of the first fold's training, after the
-    first fold, after the second, ...; without them, all trials are trained to the end."""
+    """Fractions of the trials that go on after the first fold, after the second, ...; without
+    them, all trials are trained on all folds."""
     retrain: Literal["best", "none"] = "best"
     """best: the best trials are trained again with fresh seeds, and scored on the test classes.
     none: the networks of the search itself are scored."""
     retrain_best: PositiveInt | None = None
     """How many of the best trials are retrained, or scored; by default as few as it takes, or all
-    that were trained to the end."""
+    that were trained on all folds."""
     trials_per_parameter: ClassVar[None] = None
     repeats: ClassVar[int] = 1
     sampler: ClassVar[str] = "random"
@@ -167,7 +167,7 @@ class SubsetsSearch(_AnySearch):
         if finalists < least:
             raise ValueError(
                 f"race={list(self.race)} leaves {finalists} of {self.trials} trials, but with "
-                f"budget={self.budget} at least the best {least} must be trained to the end, since "
+                f"budget={self.budget} at least the best {least} must be trained on all folds, as "
                 f"else more than {LEFT_OUT:.0%} of all searches are won by others"
             )
         if not least <= self.retrain_best <= finalists:

@@ -32,8 +32,6 @@ from reality_check.utils.errors import UsageError
 
 #: Fraction of ``max_epochs`` for a second phase whose length is not set.
 _SECOND_PHASE_SHARE = 0.25
-#: Fraction of ``max_epochs`` of the first fold after which a race first compares trials.
-EARLY = 0.25
 #: Optimisers that are known without importing torch.
 _COMMON_OPTIMIZERS = ("SGD", "Adam", "AdamW", "RMSprop")
 
@@ -337,11 +335,6 @@ class Training(Strict):
         second = self.second_phase_epochs or max(1, round(self.max_epochs * _SECOND_PHASE_SHARE))
         first = max(1, self.max_epochs - second) if two_phases else self.max_epochs
         return first, self.max_epochs - first
-
-    @property
-    def early_epochs(self) -> int:
-        """The number of epochs after which a race first compares trials; the last has a score."""
-        return self.evaluate_every * math.ceil(EARLY * self.max_epochs / self.evaluate_every)
 
     def selects_among(self, two_phases: bool) -> int:
         """Return the number of epochs among which the best one is selected.

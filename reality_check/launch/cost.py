@@ -48,7 +48,7 @@ class CostEstimate:
 
     Attributes:
         trainings: the number of networks that are trained, over all stages.
-        kept_bytes: the size of the weights that are kept until trials are raced or scored.
+        kept_bytes: the size of the weights that are kept until trials are scored.
         least: the duration if every training stopped as early as its patience allows.
         most: the duration if every training used all its epochs.
     """
@@ -148,14 +148,13 @@ def _seconds_of(
 
 
 def _kept_bytes(experiment: Experiment, method: Method, network_bytes: int) -> int:
-    """Return how many bytes the trials of a search take at most until they are raced or scored."""
-    is_scored = experiment.protocol.search.retrain == "none"
-    networks = [0]
+    """Return how many bytes the networks of a search take at most until they are scored."""
+    if experiment.protocol.search.retrain != "none":
+        return 0
+    networks = []
     for study in make_plan(experiment):
         if study.key.method == method.name and study.folds is not None:
-            # A checkpoint has the latest and the best state, each with two moments of Adam.
-            count = 6 if study.pauses else max(study.folds) + 1 if is_scored else 0
-            networks.append(study.num_trials * count)
+            networks.append(study.num_trials * (max(study.folds) + 1))
     return max(networks) * network_bytes
 
 

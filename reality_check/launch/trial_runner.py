@@ -292,7 +292,6 @@ class TrialRunner:
             or self.prepared.protocol.search.retrain == "none",
             selects_by=self._metric.name,
             sign=self._metric.sign,
-            pauses_after=method.training.early_epochs if trial.planned.pauses else None,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:

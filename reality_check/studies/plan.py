@@ -19,7 +19,6 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.search import num_raced
-from reality_check.config.training import EARLY
 from reality_check.config.values import Searched, parse_value
 from reality_check.results import TrialRecord
 from reality_check.studies.attempts import (
@@ -142,24 +141,21 @@ class PlannedStudy:
     Attributes:
         key: what identifies the study.
         num_trials: the number of trials; fewer if too many trials of a search diverge.
-        networks: the number of networks that each trial trains, a fraction if it trains only a part
-            of one.
+        networks: the number of networks that each trial trains.
         seed: the seed of the study.
         parameters: where the parameters of its trials come from.
         waits_for: the studies that must be complete before a trial can start.
         folds: the folds that each trial trains; ``None`` for all.
-        pauses: whether its training pauses after :attr:`Training.early_epochs`.
         own_networks: whether each trial scores the networks of an earlier one, and trains none.
     """
 
     key: StudyKey
     num_trials: int
-    networks: float
+    networks: int
     seed: int
     parameters: Drawn | Given | Raced
     waits_for: Sequence[StudyKey] = ()
     folds: Sequence[int] | None = None
-    pauses: bool = False
     own_networks: bool = False
 
 
@@ -191,8 +187,7 @@ def make_plan(experiment: Experiment, steps: Sequence[Step] = ()) -> tuple[Plann
 
 def count_trainings(experiment: Experiment) -> int:
     """Return the number of networks that an experiment trains, over all stages."""
-    plan = make_plan(experiment.trained())
-    return math.ceil(sum(study.num_trials * study.networks for study in plan))
+    return sum(study.num_trials * study.networks for study in make_plan(experiment.trained()))
 
 
 def reproduction_order(experiment: Experiment, steps: Sequence[Step]) -> list[tuple[int, int]]:
@@ -232,40 +227,21 @@ def _search(experiment: Experiment, method: Method, number: int) -> PlannedStudy
         first,
         starts_from,
     )
-    seed, stops = derive(experiment.seed, key.name), _stops(experiment, method)
-    end = stops[0][0] if stops else experiment.protocol.split.folds
-    return PlannedStudy(
-        key, trials, end, seed, drawn, waits_for, range(math.ceil(end)), pauses=end < 1
-    )
-
-
-def _stops(experiment: Experiment, method: Method) -> list[tuple[float, float]]:
-    """Return where the race of a method stops: after how many folds, and the share that goes on.
-
-    A method that changes its loss in the course of a training is not judged by a part of one.
-    """
-    shares = experiment.protocol.search.race
-    stops = list(zip((EARLY, *range(1, len(shares))), shares, strict=False))
-    changes = experiment.two_phases(method) or method.schedules
-    return stops[1:] if changes else stops
+    seed, race = derive(experiment.seed, key.name), experiment.protocol.search.race
+    folds = range(1 if race else experiment.protocol.split.folds)
+    return PlannedStudy(key, trials, len(folds), seed, drawn, waits_for, folds)
 
 
 def _race(experiment: Experiment, method: Method) -> Iterator[PlannedStudy]:
-    """Yield the plans of the rungs of a method's race, which go on with its search."""
-    search = StudyKey(method.name, Stage.SEARCH)
-    keys, stops = [search], _stops(experiment, method)
-    ends = [end for end, _ in stops[1:]] + [experiment.protocol.split.folds]
-    for number, ((start, share), end) in enumerate(zip(stops, ends, strict=False)):
+    """Yield the plans of the rungs of a method's race, each of the best trials on more folds."""
+    keys, shares = [StudyKey(method.name, Stage.SEARCH)], experiment.protocol.search.race
+    for number, share in enumerate(shares):
+        is_last = number + 1 == len(shares)
+        folds = range(number + 1, experiment.protocol.split.folds if is_last else number + 2)
         key = StudyKey(method.name, Stage.RACE, number)
-        yield PlannedStudy(
-            key,
-            num_raced(experiment.trials_of(method), share),
-            end - start,
-            derive(experiment.seed, key.name),
-            Raced(),
-            tuple(keys),
-            range(math.floor(start), math.ceil(end)),
-        )
+        trials = num_raced(experiment.trials_of(method), share)
+        seed = derive(experiment.seed, key.name)
+        yield PlannedStudy(key, trials, len(folds), seed, Raced(), tuple(keys), folds)
         keys.append(key)
 
 
@@ -528,7 +504,7 @@ class States:
         if after is not None and after.own_networks:
             if (scored := self.get(after.key)) is not None:
                 needed = {run.trial_index or 0 for run in scored.retrained}
-        elif not rungs[-1].planned.pauses:
+        else:
             needed -= {*rungs[-1].complete}
         return {*rungs[0].complete} - needed
 

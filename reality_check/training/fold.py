@@ -38,8 +38,6 @@ class FoldTask:
         selects_by: the metric of the validation classes that chooses the epoch.
         sign: -1 if the lowest value of that metric is the best, otherwise 1; the metric is
             multiplied by it.
-        pauses_after: the number of epochs after which the run pauses, with a result so far; without
-            it, the run continues from there.
     """
 
     settings: FilledMethod
@@ -53,7 +51,6 @@ class FoldTask:
     selects_on: Literal["validation", "test"] = "validation"
     selects_by: str = PRIMARY
     sign: int = 1
-    pauses_after: int | None = None
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of all values that differ from their defaults.
@@ -64,9 +61,7 @@ class FoldTask:
         """
         # The GPU settings are left out, because another device may have none.
         training = self.training.model_copy(update={"gpu": GpuSettings()})
-        # A run that pauses has the checkpoints of one that does not.
-        task = dataclasses.replace(self, training=training, pauses_after=None)
-        plain = _without_defaults(task)
+        plain = _without_defaults(dataclasses.replace(self, training=training))
         text = json.dumps(plain, sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 

@@ -11,7 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -108,8 +108,7 @@ class Trainer:
         try:
             if saved is None:
                 self._evaluate_untrained()
-            if self._train_phases() == "paused":
-                return self._result()
+            self._train_phases()
             if self.records is not None:
                 self.records.save()  # first, since a finished run never writes them again
             return self._finish()
@@ -145,13 +144,10 @@ class Trainer:
 
     # -- training ---------------------------------------------------------------------------
 
-    def _train_phases(self) -> Literal["paused", "finished"]:
-        """Train until the last phase has ended, or the task's pause; return which."""
+    def _train_phases(self) -> None:
+        """Train until the last phase has ended."""
         while True:
             while not self.progress.phase_is_over():
-                if self.progress.position.spent == self.task.pauses_after:
-                    self.checkpoints.save(self._state())
-                    return "paused"
                 self._train_epoch()
                 if self.progress.evaluation_is_due():
                     self._evaluate()
@@ -160,7 +156,7 @@ class Trainer:
                 self._stop_if_asked()
             self.progress.end_phase()
             if self.progress.position.phase == 2 or not self.progress.has_second_phase():
-                return "finished"
+                return
             self._begin_second_phase()
             self.checkpoints.save_if_due(self._state)
 
@@ -309,13 +305,9 @@ class Trainer:
         assert self.checkpoints.best is not None, "every phase ends with an evaluation"
         return self.checkpoints.best
 
-    def _result(self) -> FoldResult:
-        """Return the result so far."""
-        return dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
-
     def _finish(self) -> FoldResult:
         """Save the result and the best (otherwise the latest) weights, and return the result."""
-        result = self._result()
+        result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
         if self.strategy.is_main:
             has_best = self.validation is not None
             state = self._best_state() if has_best else self.module.state_dict()

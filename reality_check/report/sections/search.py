@@ -46,7 +46,7 @@ def _race_table(summary: Summary) -> PlainTable:
     """Return the table of the trials that were stopped, and of the trainings that this saved."""
     trials = {method.name: method.search for method in summary.results.methods if method.search}
     folds = max(len(trial.fold_values) for search in trials.values() for trial in search)
-    ends = {t.stopped_after for search in trials.values() for t in search} - {None}
+    ends = {t.stopped_after for search in trials.values() for t in search}
     stops = sorted(end for end in ends if end is not None)
     rows = []
     for name, search in trials.items():
@@ -59,7 +59,7 @@ def _race_table(summary: Summary) -> PlainTable:
         ]
         saved = 1 - sum(trained) / (folds * len(search))
         rows.append((name, *counts, str(trained.count(folds)), f"{percent(saved, 0)} %"))
-    titles = (f"Stopped after {_extent(stop)}" for stop in stops)
+    titles = (f"Stopped after {counted(stop, 'fold')}" for stop in stops)
     return PlainTable(
         "The race: how many trials were stopped when, as they could hardly be among the best any "
         "more, and how much of the trainings that saved. A trial that was stopped has no value of "
@@ -67,11 +67,6 @@ def _race_table(summary: Summary) -> PlainTable:
         ("Method", *titles, "Trained to the end", "Saved"),
         tuple(rows),
     )
-
-
-def _extent(folds: float) -> str:
-    """Return in words how many folds a trial was trained on."""
-    return counted(int(folds), "fold") if folds >= 1 else f"{folds:.0%} of the first fold"
 
 
 def _budget_table(summary: Summary) -> PlainTable:

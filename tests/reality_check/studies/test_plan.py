@@ -174,7 +174,7 @@ def growing(draw: st.DrawFn) -> tuple[Experiment, Experiment]:
     search: dict[str, Any] = {"kind": kind, "trials": draw(st.integers(3, 6))}
     if kind == "repeated":
         search["repeats"] = draw(st.integers(2, 3))
-    races = [[], [0.8], [1.0, 0.8], [0.9, 0.9, 0.8, 0.8]]
+    races = [[], [0.8], [1.0, 0.8], [0.9, 0.8, 0.8]]
     if kind == "subsets":
         search["race"] = draw(st.sampled_from(races))
         search["budget"] = draw(st.integers(2 if search["race"] else 1, 3))
