@@ -35,8 +35,9 @@ import csv
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -45,11 +46,10 @@ from scipy.special import betaincinv
 from worlds import World, diverging, spike
 
 from reality_check.statistics import (
+    MAX_LEFT_OUT,
     Estimate,
     estimate_difference,
     jackknife_error,
-    left_out,
-    satterthwaite,
     subset_degrees,
     subset_estimates,
     subset_weights,
@@ -63,6 +63,8 @@ STEPS = (25, 50, 75, 100, 150, 200)
 LEVEL = 0.05
 #: Fixed on ``curves_ms`` before they were tried on ``curves_ns`` and in the worlds.
 FIXED = (0.6, 0.45, 0.36)
+GREEDY = (0.5, 0.4, 0.32)
+TWO_FOLDS = (0.6, 0.5)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Trials:
 
 @dataclass(frozen=True, eq=False)
 class Bank:
-    """Trials that were trained, with the noise that is added to what a drawn one scored, and a lift.
+    """Trials that were trained, and what is added to the scores of those that are drawn.
 
     Attributes:
         name: as it is printed.
@@ -211,6 +213,9 @@ class Design:
         scored = f"difference, {self.drawn}" if self.drawn else scored
         text = f"{self.trials}, N = {self.budget}, {scored}"
         text += f", {self.folds} folds" * (self.folds != 4)
+        tested = self.retrained or [self.trials, *self.going_on][-1]
+        lost = 1 - float(subset_weights(self.trials, self.budget)[-tested:].sum())
+        text += f", no interval ({lost:.1%} left out)" * (lost > MAX_LEFT_OUT)
         return text + (f": {', '.join(map(str, self.going_on))}" if self.race else "")
 
     @property
@@ -285,7 +290,7 @@ class Design:
 Population = Bank | Made
 
 
-def theta(design: Design, population: Population, searches: int = 200_000) -> float:
+def theta(design: Design, population: Population, searches: int = 100_000) -> float:
     """The expected test score of the winner of a search that nobody raced."""
     generator, total = np.random.default_rng(1), 0.0
     for _ in range(10):
@@ -329,10 +334,9 @@ def p_values(
     first: Sequence[Estimate], second: Sequence[Estimate], shared: bool = False, lift: float = 0.0
 ) -> tuple[Array, Array]:
     """The p-value and the difference of ``first + lift`` and ``second``, for each campaign."""
-    found = [
-        estimate_difference(replace(a, mean=a.mean + lift), b, float(shared))
-        for a, b in zip(first, second, strict=True)
-    ]
+    if lift:
+        first = [replace(each, mean=each.mean + lift) for each in first]
+    found = [estimate_difference(a, b, float(shared)) for a, b in zip(first, second, strict=True)]
     return np.array([each.p_value for each in found]), np.array([each.mean for each in found])
 
 
@@ -374,6 +378,7 @@ def line(design: Design, population: Population, other: Population, count: int) 
     truth = theta(design, mine)
     methods = [campaigns.run(mine)[0] for _ in range(4)]
     shared = campaigns.run(noisy, 4)
+    alone, together = [*itertools.chain(*methods)], [*itertools.chain(*shared)]
     gap = theta(design, other) - truth
     (another,) = campaigns.run(other)
     means = np.array([each.mean for each in methods[0]])
@@ -381,12 +386,13 @@ def line(design: Design, population: Population, other: Population, count: int) 
         design,
         f"{design.cost(design.retrainings):.0f}",
         f"{means.std():.2f}",
-        f"{np.mean([each.mean for each in sum(methods, [])]) - truth:+.2f}",
-        f"{covers(sum(methods, []), truth)}, {covers(sum(shared, []), theta(design, noisy))}",
+        f"{np.mean([each.mean for each in alone]) - truth:+.2f}",
+        f"{covers(alone, truth)}, {covers(together, theta(design, noisy))}",
         campaigns.family(methods, shared=False),
         campaigns.family(shared, shared=True),
         rate(p_values(another, methods[0], lift=-gap)[0] < LEVEL),
-        power(*p_values(*methods[:2], lift=1.0)) + ", "
+        power(*p_values(*methods[:2], lift=1.0))
+        + ", "
         + power(*p_values(*shared[:2], shared=True, lift=1.0)),
         f"{gap:+.2f}: {power(*p_values(another, methods[0]), np.sign(gap))}",
     )
@@ -400,17 +406,133 @@ def row(*cells: object) -> str:
 DESIGNS = (
     Design(50, 10, (), 15),
     Design(50, 10, (1, 0.6, 0.44), 15),
+    Design(50, 10, GREEDY),
     Design(60, 10),
     Design(60, 10, FIXED),
+    Design(68, 10, GREEDY),
+    Design(80, 10, FIXED),
+    Design(100, 10),
+    Design(100, 10, FIXED),
+    Design(100, 10, GREEDY),
+    Design(100, 20, FIXED),
+    Design(150, 10, GREEDY),
+    Design(60, 10, FIXED, drawn=8),
+    Design(100, 10, FIXED, drawn=12),
+    Design(100, 10, FIXED, 32),
+    Design(30, 5, (0.7, 0.6, 0.5)),
+    Design(16, 5, (), 16, folds=2),
+    *(Design(16, 5, race, folds=2) for race in ((), (0.75, 0.6))),
+    *(Design(trials, 5, TWO_FOLDS, folds=2) for trials in (24, 32, 48)),
 )
+#: From less to more greedy; the choice was made among these.
+QUOTAS = (
+    *(Design(60, 10, race) for race in ((), (1, 1, 0.36), (1, 0.6, 0.36), (0.8, 0.6, 0.45))),
+    *(Design(60, 10, race) for race in ((0.7, 0.5, 0.36), FIXED, GREEDY, (0.4, 0.35, 0.32))),
+    *(Design(100, 10, race) for race in ((0.8, 0.6, 0.45), FIXED, GREEDY, (0.4, 0.35, 0.32))),
+    Design(100, 10, (0.4, 0.3, 0.22)),
+    *(Design(24, 5, race, folds=2) for race in ((), (0.75, 0.6), TWO_FOLDS, (0.5, 0.5))),
+)
+IN_WORLDS = (
+    *(Design(60, 10, race) for race in ((), FIXED, (1, *FIXED[1:]))),
+    *(Design(100, 10, race) for race in (FIXED, GREEDY)),
+    Design(32, 5, TWO_FOLDS, folds=2),
+)
+
+
+def again(design: Design, population: Population, count: int) -> str:
+    """The row of the jackknife that races again without each trial, beside the one that does not.
+
+    Both ratios are the root of the mean squared error by the standard deviation of the estimates.
+    """
+    generator = np.random.default_rng(0)
+    population = population.of(design.folds)
+    drawn = population.draw((count, design.trials), generator)
+    trials = population.trials(drawn, generator)
+    mean, deleted = design.estimates(trials, generator)
+    raced = np.empty_like(deleted)
+    for trial in range(design.trials):
+        left = Trials(*(np.delete(getattr(trials, each.name), trial, 1) for each in fields(Trials)))
+        raced[:, trial] = design.estimates(left, generator)[0]
+    reach = t_quantile(subset_degrees(design.trials, design.budget))
+    errors, off = (
+        [jackknife_error(d) for d in (deleted, raced)],
+        np.abs(mean - theta(design, population)),
+    )
+    ratios = ", ".join(f"{np.sqrt((e**2).mean()) / mean.std():.2f}" for e in errors)
+    held = ", ".join(f"{100 * (off <= reach * e).mean():.1f}" for e in errors)
+    return row(population.name, design, ratios, f"{np.corrcoef(errors)[0, 1]:.3f}", held)
+
+
+def spoken(design: Design, population: Population, count: int) -> str:
+    """The row of how often the report says that an interval rests on little, raced and not."""
+    cells = []
+    for each in (replace(design, race=()), design):
+        generator = np.random.default_rng(0)
+        mine = population.of(each.folds)
+        trials = mine.trials(mine.draw((count, each.trials), generator), generator)
+        values, tested = each.run(trials.rungs(each.folds))
+        found = Counter(
+            weakness.reason if (weakness := weak_evidence(v, tests, each.budget, e)) else "none"
+            for v, t, own, e in zip(
+                values, tested, trials.own, each.each(trials, generator), strict=True
+            )
+            for tests in [dict(zip(np.flatnonzero(t).tolist(), own[t].tolist(), strict=True))]
+        )
+        cells.append(", ".join(f"{reason} {100 * n / count:.0f}" for reason, n in found.items()))
+    return row(population.name, design, *cells)
+
+
+def lines(options: argparse.Namespace) -> Iterator[str]:
+    """The table that was asked for."""
+    populations: Sequence[Population] = MADE
+    if options.banks != [Path("worlds")]:
+        populations = [read(bank) for bank in options.banks]
+    raced = [design for design in IN_WORLDS if design.race]
+    for wanted, function, head in (
+        (
+            options.jackknife,
+            again,
+            ("error by sd: as shipped, raced again", "correlation", "covers"),
+        ),
+        (options.weak, spoken, ("not raced", "raced")),
+    ):
+        if wanted:
+            yield from head_of("", "design", *head)
+            yield from (function(d, p, options.campaigns // 10) for p in populations for d in raced)
+            return
+    if populations is MADE:
+        for world in MADE:
+            yield from head_of(world.name, *HEAD[1:])
+            yield from (line(design, world, MADE[0], options.campaigns) for design in IN_WORLDS)
+        return
+    yield from head_of(*HEAD)
+    for design in QUOTAS if options.quotas else DESIGNS:
+        yield line(design, populations[0], populations[1], options.campaigns)
+
+
+def head_of(*cells: object) -> tuple[str, str]:
+    """The head of a table."""
+    return row(*cells), "|---" * len(cells) + "|"
 
 
 def main() -> None:
     """Print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("banks", type=Path, nargs="+", help="a bank and another one, or: worlds")
+    parser.add_argument("--campaigns", type=int, default=10_000)
+    parser.add_argument("--quick", action="store_true", help="300 campaigns")
+    parser.add_argument("--quotas", action="store_true", help="the quotas of which one was chosen")
+    parser.add_argument("--jackknife", action="store_true", help="race again in each deletion")
+    parser.add_argument("--weak", action="store_true", help="how often weak evidence is reported")
+    options = parser.parse_args()
+    if options.quick:
+        options.campaigns = 300
     start = time.process_time()
-    a, b = (read(Path(f"benchmarks/banks/curves_{n}.csv")) for n in ("ms", "ns"))
-    for d in DESIGNS:
-        print(line(d, a, b, 1000), time.process_time() - start, flush=True)
+    for text in lines(options):
+        print(text, flush=True)
+    print(f"{options.campaigns} campaigns a cell, {time.process_time() - start:.0f} CPU s")
 
 
 if __name__ == "__main__":
