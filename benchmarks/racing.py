@@ -1,10 +1,10 @@
 """What racing saves, and whether its verdicts hold: simulations on two banks and in made-up worlds.
 
-    python benchmarks/racing.py curves_ms --quotas
+    python benchmarks/racing.py quotas
     python benchmarks/racing.py curves_ms           # or curves_ns
     python benchmarks/racing.py worlds
-    python benchmarks/racing.py all --jackknife
-    python benchmarks/racing.py all --weak
+    python benchmarks/racing.py jackknife
+    python benchmarks/racing.py weak
 
 A raced search of T trials trains all of them on a quarter of the first fold. The best share s0 of
 the T trials by validation finishes that fold, the best s1 the second fold, and the best s2 all
@@ -35,7 +35,6 @@ other bank, or the world in which folds agree.
 from __future__ import annotations
 
 import argparse
-import csv
 import itertools
 import math
 import time
@@ -50,7 +49,6 @@ from scipy.special import betaincinv
 from worlds import World, diverging, row, spike
 
 from reality_check.statistics import (
-    MAX_LEFT_OUT,
     Estimate,
     estimate_difference,
     jackknife_error,
@@ -66,11 +64,65 @@ Estimates = Sequence[Estimate]
 
 FOLDER = Path(__file__).parent / "banks"
 LEVEL = 0.05
-#: Quotas and the pilot were fixed on ``curves_ms``, before ``curves_ns`` and the worlds were run.
-FIXED = (0.6, 0.45, 0.36)
-GREEDY = (0.5, 0.4, 0.32)
-TWO_FOLDS = (0.75, 0.55)
-PILOT = 16
+#: By table: T, N, shares that go on after each rung, retrained, drawn for the difference, folds,
+#: pilot. Shares and the pilot's rule were fixed on ``curves_ms`` (``quotas``), before ``curves_ns``
+#: and the worlds were run; the first row of each is not raced.
+TABLES = {
+    "quotas": """
+        60  10  1/1/1            0  0  4  0
+        60  10  1/1/0.36         0  0  4  0
+        60  10  1/0.4/0.32       0  0  4  0
+        60  10  0.8/0.6/0.45     0  0  4  0
+        60  10  0.7/0.5/0.36     0  0  4  0
+        60  10  0.6/0.45/0.36    0  0  4  0
+        60  10  0.5/0.4/0.32     0  0  4  0
+        60  10  0.4/0.35/0.32    0  0  4  0
+        100 10  0.6/0.45/0.36    0  0  4  0
+        100 10  0.5/0.4/0.32     0  0  4  0
+        100 10  0.4/0.35/0.32    0  0  4  0
+        24  5   1/1              0  0  2  0
+        24  5   0.75/0.55        0  0  2  0
+        24  5   0.5/0.5          0  0  2  0
+    """,
+    "banks": """
+        50  10  1/1/1           15  0  4  0
+        50  10  1/0.6/0.44      15  0  4  0
+        50  10  0.5/0.4/0.32     0  0  4 16
+        60  10  1/1/1            0  0  4  0
+        60  10  0.6/0.45/0.36    0  0  4  0
+        60  10  0.6/0.45/0.36    0  0  4 16
+        60  10  1/0.4/0.32       0  0  4  0
+        64  10  0.5/0.4/0.32     0  0  4 16
+        80  10  0.5/0.4/0.32     0  0  4 16
+        100 10  1/1/1            0  0  4  0
+        100 10  0.6/0.45/0.36    0  0  4  0
+        100 10  0.5/0.4/0.32     0  0  4 16
+        100 20  0.6/0.45/0.36    0  0  4  0
+        150 10  0.5/0.4/0.32     0  0  4 16
+        60  10  0.6/0.45/0.36    0  8  4  0
+        100 10  0.6/0.45/0.36    0 16  4  0
+        80  10  0.5/0.4/0.32    26  0  4 16
+        30  5   0.7/0.6/0.55     0  0  4  0
+        16  5   1/1             16  0  2  0
+        16  5   1/1              0  0  2  0
+        16  5   0.75/0.55        0  0  2  0
+        32  5   0.75/0.55        0  0  2  0
+        16  5   1/0.55           0  0  2  0
+        24  5   1/0.55           0  0  2  0
+        32  5   1/0.55           0  0  2  0
+        40  5   1/0.55           0  0  2  0
+    """,
+    "worlds": """
+        60  10  1/1/1            0  0  4  0
+        60  10  0.6/0.45/0.36    0  0  4  0
+        60  10  1/0.4/0.32       0  0  4  0
+        80  10  0.5/0.4/0.32     0  0  4 16
+        100 10  0.5/0.4/0.32     0  0  4  0
+        100 10  0.5/0.4/0.32     0  0  4 16
+        32  5   0.75/0.55        0  0  2  0
+        32  5   1/0.55           0  0  2  0
+    """,
+}
 AGREES = 0.7
 #: Scores of a trial: validation after a quarter of the first fold, after one, two and four folds;
 #: test scores of its own networks and of a retraining. This is how noise of the four folds' and of
@@ -111,19 +163,17 @@ class Bank:
         noises = (2 * self.training * shared + 1e-6, self.training * math.sqrt(tests))
         return replace(self, noises=noises)
 
-    def draw(self, shape: tuple[int, int], generator: np.random.Generator) -> NDArray[np.int64]:
-        """Draw which rows the trials are."""
-        return generator.integers(len(self.rows), size=shape)
-
-    def trials(self, drawn: NDArray[np.int64], generator: np.random.Generator) -> Array:
-        """The scores of these rows, (*shape, 6)."""
-        return self.rows[drawn] + noise(drawn.shape, *self.noises, generator)
+    def scores(
+        self, shape: tuple[int, int], generator: np.random.Generator, methods: int = 1
+    ) -> Iterator[Array]:
+        """Scores of methods that share their draws, each (*shape, 6)."""
+        rows = self.rows[generator.integers(len(self.rows), size=shape)]
+        return (rows + noise(shape, *self.noises, generator) for _ in range(methods))
 
 
 def read(name: str) -> Bank:
     """A bank with curves."""
-    with (FOLDER / f"{name}.csv").open(newline="") as file:
-        table = np.array([list(map(float, line)) for line in list(csv.reader(file))[1:]])
+    table = np.loadtxt(FOLDER / f"{name}.csv", delimiter=",", skiprows=1)
     # The columns: the trial, six checkpoints of each of four folds, two test scores.
     best = np.maximum.accumulate(table[:, 1:25].reshape(-1, 4, 6), -1)
     rungs = [best[:, 0, 1], *(best[:, :folds, -1].mean(1) for folds in (1, 2, 4))]
@@ -151,16 +201,18 @@ class Made:
         """The same world, whose trainings always have noise."""
         return self
 
-    def draw(self, shape: tuple[int, int], generator: np.random.Generator) -> Array:
-        """Draw hyper-parameters."""
-        return generator.random((*shape, self.world.dimensions))
+    def scores(
+        self, shape: tuple[int, int], generator: np.random.Generator, methods: int = 1
+    ) -> Iterator[Array]:
+        """Scores of methods that share their hyper-parameters, each (*shape, 6)."""
+        x = generator.random((*shape, self.world.dimensions))
+        return (self._train(x, generator) for _ in range(methods))
 
-    def trials(self, drawn: Array, generator: np.random.Generator) -> Array:
-        """The scores of trials with these hyper-parameters, (*shape, 6)."""
-        score = 100 * self.world.score(drawn)
+    def _train(self, x: Array, generator: np.random.Generator) -> Array:
+        score = 100 * self.world.score(x)
         validation, test = self.world.noise
         scores = score[..., None] + noise(score.shape, 200 * validation, 100 * test, generator)
-        scores[..., 0] += self.quarter(score, drawn) - score + generator.normal(size=score.shape)
+        scores[..., 0] += self.quarter(score, x) - score + generator.normal(size=score.shape)
         scores *= (generator.random(score.shape) >= self.world.diverging[0])[..., None]
         return scores + self.lift * (np.arange(6) > 3)
 
@@ -186,7 +238,7 @@ class Design:
     Attributes:
         trials: T.
         budget: N.
-        race: shares of the T trials that go on after each rung but the last; empty for no race.
+        race: shares of the T trials that go on after each rung but the last.
         retrained: how many of the best are retrained; 0 to score the search's own networks.
         drawn: how many retrainings are drawn for the difference estimator; 0 for none.
         folds: of the split.
@@ -195,34 +247,30 @@ class Design:
 
     trials: int
     budget: int
-    race: tuple[float, ...] = ()
-    retrained: int = 0
-    drawn: int = 0
-    folds: int = 4
-    pilot: int = 0
+    race: tuple[float, ...]
+    retrained: int
+    drawn: int
+    folds: int
+    pilot: int
 
     def __str__(self) -> str:
-        going_on = [math.ceil(share * self.trials - 1e-9) for share in self.race]
-        text = f"{self.trials}, N = {self.budget}, "
-        text += f"re {self.retrained}" if self.retrained else "own"
-        text += f" and difference {self.drawn}" * bool(self.drawn)
-        text += f", {self.folds} folds" * (self.folds == 2)
-        text += f": {', '.join(map(str, going_on))}" * bool(going_on)
-        text += " with a pilot" * bool(self.pilot)
-        tested = self.retrained or [self.trials, *going_on][-1]
-        lost = 1 - float(subset_weights(self.trials, self.budget)[-tested:].sum())
-        return text + f" (no interval: {lost:.1%} left out)" * (lost > MAX_LEFT_OUT)
+        scored = f"re {self.retrained}" if self.retrained else "own"
+        scored += f" and difference {self.drawn}" * bool(self.drawn)
+        going_on = ", ".join(str(math.ceil(s * self.trials - 1e-9)) for s in self.race)
+        pilot = " with a pilot" * bool(self.pilot)
+        return f"{self.trials}, N = {self.budget}, {scored}, {self.folds} folds: {going_on}{pilot}"
 
-    def run(self, scores: Array) -> tuple[Array, NDArray[np.bool_], Array]:
+    def run(self, scores: Array, by_fold: bool = False) -> tuple[Array, NDArray[np.bool_], Array]:
         """Race; return by which validation trials are ranked, who has a test score, and the cost.
 
-        The cost, (campaigns,), is without retrainings.
+        Stopped trials are just below the lowest finalist or, ``by_fold``, at the mean of their
+        folds if that is lower still. The cost, (campaigns,), is without retrainings.
         """
         last = 1 + self.folds // 2
         rungs = np.moveaxis(scores, -1, 0)[: last + 1]
         value, on = rungs[0], np.ones(rungs[0].shape, dtype=bool)
         cost = np.full(len(value), value.shape[1] / 4)
-        for step, share in enumerate((self.race or (1, 1, 1))[:last]):
+        for step, share in enumerate(self.race[:last]):
             ranked = np.where(on, rungs[step], -np.inf)
             count = math.ceil(share * value.shape[1] - 1e-9)
             on = on & (ranked >= np.partition(ranked, -count)[:, -count, None])
@@ -233,8 +281,9 @@ class Design:
                 on |= (agreement < AGREES)[:, None] | (np.arange(value.shape[1]) < self.pilot)
             value = np.where(on, rungs[step + 1], value)
             cost += (0.75, 1, 2)[step] * on.sum(-1)
-        lowest = np.where(on, value, np.inf).min(-1, keepdims=True)
-        value = np.where(on, value, np.minimum(value, lowest - 1e-6))
+        lowest = np.where(on, value, np.inf).min(-1, keepdims=True) - 1e-6
+        below = np.minimum(value, lowest) if by_fold else lowest
+        value = np.where(on | (value == 0), value, below)
         if self.retrained:
             on = np.argsort(np.argsort(-value)) < self.retrained
         return value, on, cost
@@ -277,8 +326,7 @@ def theta(design: Design, population: Population, searches: int = 100_000) -> fl
     """The expected test score of the winner of a search without a race."""
     generator, total = np.random.default_rng(1), 0.0
     for _ in range(10):
-        drawn = population.draw((searches // 10, design.budget), generator)
-        scores = population.trials(drawn, generator)
+        (scores,) = population.scores((searches // 10, design.budget), generator)
         best = scores[..., 1 + design.folds // 2].argmax(-1)
         test = scores[..., 5 if design.retrained or design.drawn else 4]
         total += float(test[np.arange(len(best)), best].mean())
@@ -321,15 +369,9 @@ def covers(methods: Sequence[Estimates], truth: float) -> str:
 
 
 HEAD = (
-    "cost",
-    "sd",
-    "bias",
-    "covers: rows, with noise",
-    "false, own draws: pair; family",
-    "false, shared draws: pair; family",
-    "false, another loss",
-    "finds 1 point: own draws, shared",
-    "finds another loss",
+    "cost | sd | bias | covers: rows, with noise | false, own draws: pair; family | "
+    "false, shared draws: pair; family | false, another loss | "
+    "finds 1 point: own draws, shared | finds another loss"
 )
 
 
@@ -340,10 +382,8 @@ def line(design: Design, population: Population, other: Population, count: int) 
     other = other.of(design.folds)
 
     def run(methods: int, population: Population) -> tuple[list[Estimates], float]:
-        drawn = population.draw((count, design.trials), generator)
-        found = [
-            design.run_each(population.trials(drawn, generator), generator) for _ in range(methods)
-        ]
+        drawn = population.scores((count, design.trials), generator, methods)
+        found = [design.run_each(scores, generator) for scores in drawn]
         return [each for each, _ in found], found[0][1]
 
     methods = [run(1, mine)[0][0] for _ in range(3)]
@@ -367,56 +407,11 @@ def line(design: Design, population: Population, other: Population, count: int) 
     )
 
 
-PLAIN = (1, 0.4, 0.32)
-DESIGNS = (
-    Design(50, 10, (), 15),
-    Design(50, 10, (1, 0.6, 0.44), 15),
-    Design(50, 10, GREEDY, pilot=PILOT),
-    Design(60, 10),
-    Design(60, 10, FIXED),
-    Design(60, 10, FIXED, pilot=PILOT),
-    Design(60, 10, PLAIN),
-    Design(64, 10, GREEDY, pilot=PILOT),
-    Design(80, 10, GREEDY, pilot=PILOT),
-    Design(100, 10),
-    Design(100, 10, FIXED),
-    Design(100, 10, GREEDY, pilot=PILOT),
-    Design(100, 20, FIXED),
-    Design(150, 10, GREEDY, pilot=PILOT),
-    Design(60, 10, FIXED, drawn=8),
-    Design(100, 10, FIXED, drawn=16),
-    Design(80, 10, GREEDY, 26, pilot=PILOT),
-    Design(30, 5, (0.7, 0.6, 0.55)),
-    Design(16, 5, (), 16, folds=2),
-    Design(16, 5, folds=2),
-    *(Design(trials, 5, TWO_FOLDS, folds=2) for trials in (16, 32)),
-    *(Design(trials, 5, (1, 0.55), folds=2) for trials in (16, 24, 32, 40)),
-)
-#: The choice was made among these, from less to more greedy.
-QUOTAS = (
-    *(Design(60, 10, race) for race in ((), (1, 1, 0.36), PLAIN, (0.8, 0.6, 0.45))),
-    *(Design(60, 10, race) for race in ((0.7, 0.5, 0.36), FIXED, GREEDY, (0.4, 0.35, 0.32))),
-    *(Design(100, 10, race) for race in (FIXED, GREEDY, (0.4, 0.35, 0.32), (0.4, 0.3, 0.22))),
-    *(Design(24, 5, race, folds=2) for race in ((), TWO_FOLDS, (0.6, 0.5), (0.5, 0.5))),
-)
-IN_WORLDS = (
-    Design(60, 10),
-    Design(60, 10, FIXED),
-    Design(60, 10, PLAIN),
-    Design(80, 10, GREEDY, pilot=PILOT),
-    Design(100, 10, GREEDY),
-    Design(100, 10, GREEDY, pilot=PILOT),
-    Design(32, 5, TWO_FOLDS, folds=2),
-    Design(32, 5, (1, 0.55), folds=2),
-)
-
-
 def again(design: Design, population: Population, count: int) -> str:
     """The row of the jackknife as it is, and of one that races again without each trial."""
     generator = np.random.default_rng(0)
     population = population.of(design.folds)
-    drawn = population.draw((count, design.trials), generator)
-    scores = population.trials(drawn, generator)
+    (scores,) = population.scores((count, design.trials), generator)
     mean, deleted, _ = design.estimates(scores, generator)
     raced = [
         design.estimates(np.delete(scores, trial, 1), generator)[0]
@@ -437,49 +432,63 @@ def again(design: Design, population: Population, count: int) -> str:
 def spoken(design: Design, population: Population, count: int) -> str:
     """The row of how often the report says that an interval rests on little."""
     cells = []
-    for each in (replace(design, race=(), pilot=0), design):
+    unraced = replace(design, race=(1, 1, 1), pilot=0)
+    for each, by_fold in ((unraced, False), (design, True), (design, False)):
         generator = np.random.default_rng(0)
-        drawn = population.draw((count, each.trials), generator)
-        scores = population.of(each.folds).trials(drawn, generator)
-        found: Counter[str] = Counter()
-        rows = zip(*each.run(scores)[:2], scores[..., 4], strict=True)
-        for (values, on, own), estimate in zip(
-            rows, each.run_each(scores, generator)[0], strict=True
-        ):
-            tests = {int(trial): float(own[trial]) for trial in np.flatnonzero(on)}
-            weakness = weak_evidence(values, tests, each.budget, estimate)
-            found[weakness.reason if weakness else "none"] += 1
-        cells.append(", ".join(f"{reason} {100 * n / count:.1f}" for reason, n in found.items()))
+        (scores,) = population.of(each.folds).scores((count, each.trials), generator)
+        said = [
+            weak_evidence(
+                values, {i: own[i] for i in np.flatnonzero(on).tolist()}, each.budget, estimate
+            )
+            for values, on, own, estimate in zip(
+                *each.run(scores, by_fold)[:2],
+                scores[..., 4],
+                each.run_each(scores, generator)[0],
+                strict=True,
+            )
+        ]
+        found = Counter(weakness.reason for weakness in said if weakness)
+        cells.append(", ".join(f"{reason} {100 * n / count:.0f}" for reason, n in found.items()))
     return row(population.name, design, *cells)
 
 
-def lines(options: argparse.Namespace) -> Iterator[str]:
-    """The table that was asked for."""
-    banks = {name: read(name) for name in ("curves_ms", "curves_ns")}
-    count = options.campaigns
+def lines(table: str, count: int) -> Iterator[str]:
+    """A table."""
+    banks = [read("curves_ms"), read("curves_ns")]
     ways = {
-        again: ("error by sd: as it is, raced again", "correlation", "covers"),
-        spoken: ("not raced", "raced"),
+        "jackknife": (again, "error by sd: as it is, raced again | correlation | covers"),
+        "weak": (spoken, "not raced | raced, stopped trials by their folds | all at one value"),
     }
-    if options.jackknife or options.weak:
-        way = again if options.jackknife else spoken
-        yield from head("of", "design", *ways[way])
-        for population in (*banks.values(), *MADE):
-            yield from (way(each, population, count // 10) for each in IN_WORLDS[1:7])
-    elif options.what == "worlds":
+    if table in ways:
+        way, head = ways[table]
+        yield from heading(f"of | design | {head}")
+        for population in (*banks, *MADE):
+            for design in designs("worlds")[1:]:
+                yield way(design, population, count // 20)
+    elif table == "worlds":
         for world in MADE:
-            yield from head(world.name, *HEAD)
-            yield from (line(design, world, MADE[0], count) for design in IN_WORLDS)
+            yield from heading(f"{world.name} | {HEAD}")
+            yield from (line(design, world, MADE[0], count) for design in designs(table))
     else:
-        bank = banks.pop(options.what)
-        yield from head(bank.name, *HEAD)
-        for design in QUOTAS if options.quotas else DESIGNS:
-            yield line(design, bank, *banks.values(), count)
+        if table == "curves_ns":
+            banks.reverse()
+        yield from heading(f"{banks[0].name} | {HEAD}")
+        for design in designs("quotas" if table == "quotas" else "banks"):
+            yield line(design, *banks, count)
 
 
-def head(*cells: str) -> tuple[str, str]:
+def designs(table: str) -> list[Design]:
+    """The designs of a table."""
+    rows = [text.split() for text in TABLES[table].split("\n") if text.strip()]
+    return [
+        Design(int(t), int(n), tuple(map(float, race.split("/"))), *map(int, rest))
+        for t, n, race, *rest in rows
+    ]
+
+
+def heading(text: str) -> tuple[str, str]:
     """The head of a table."""
-    return row(*cells), "|---" * len(cells) + "|"
+    return row(text), "|---" * len(text.split("|")) + "|"
 
 
 def main() -> None:
@@ -487,19 +496,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("curves_ms", "curves_ns", "worlds", "all"))
+    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife", "weak")
+    parser.add_argument("table", choices=tables)
     parser.add_argument("--campaigns", type=int, default=10_000)
     parser.add_argument("--quick", action="store_true", help="200 campaigns")
-    parser.add_argument("--quotas", action="store_true", help="those among which was chosen")
-    parser.add_argument("--jackknife", action="store_true", help="races again in each deletion")
-    parser.add_argument("--weak", action="store_true", help="how often weak evidence is reported")
     options = parser.parse_args()
-    if options.quick:
-        options.campaigns = 200
-    start = time.process_time()
-    for text in lines(options):
+    count, start = 200 if options.quick else options.campaigns, time.process_time()
+    for text in lines(options.table, count):
         print(text, flush=True)
-    print(f"{options.campaigns} campaigns, {time.process_time() - start:.0f} CPU s")
+    print(f"{count} campaigns, {time.process_time() - start:.0f} CPU s")
 
 
 if __name__ == "__main__":
