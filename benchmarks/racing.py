@@ -4,7 +4,6 @@
     python benchmarks/racing.py curves_ms           # or curves_ns
     python benchmarks/racing.py worlds
     python benchmarks/racing.py jackknife
-    python benchmarks/racing.py weak
 
 A raced search of T trials trains all of them on a quarter of the first fold. The best share s0 of
 the T trials by validation finishes that fold, the best s1 the second fold, and the best s2 all
@@ -38,10 +37,8 @@ import argparse
 import itertools
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,13 +53,11 @@ from reality_check.statistics import (
     subset_estimates,
     subset_weights,
     t_quantile,
-    weak_evidence,
 )
 
 Array = NDArray[np.float64]
 Estimates = Sequence[Estimate]
 
-FOLDER = Path(__file__).parent / "banks"
 LEVEL = 0.05
 #: By table: T, N, shares that go on after each rung, retrained, drawn for the difference, folds,
 #: pilot. Shares and the pilot's rule were fixed on ``curves_ms`` (``quotas``), before ``curves_ns``
@@ -128,110 +123,94 @@ TABLES = {
     """,
 }
 AGREES = 0.7
-#: Scores of a trial: validation after a quarter of the first fold, after one, two and four folds;
-#: test scores of its own networks and of a retraining. This is how noise of the four folds' and of
-#: the test scores adds up to them.
-MIX = np.zeros((6, 6))
-MIX[:4, :4] = [[1, 1, 0.5, 0.25], [0, 0, 0.5, 0.25], [0, 0, 0, 0.25], [0, 0, 0, 0.25]]
-MIX[4:, 4:] = np.eye(2)
-
-
-def noise(
-    shape: tuple[int, ...], fold: float, test: float, generator: np.random.Generator
-) -> Array:
-    """Noise of scores, (*shape, 6)."""
-    return (generator.standard_normal((*shape, 6)) * [*[fold] * 4, *[test] * 2]) @ MIX
 
 
 @dataclass(frozen=True, eq=False)
-class Bank:
-    """Trials that were trained, and what is added to the scores of those that are drawn.
+class Population:
+    """What trials are drawn from.
+
+    A trial has six scores: validation after a quarter of the first fold, after one, two and four
+    folds, and the test scores of its own networks and of a retraining.
 
     Attributes:
         name: as it is printed.
-        rows: scores, (rows, 6).
-        training: standard deviation of the test scores of repeated trainings.
+        draw: draws trials, and returns what they score before noise, (*shape, 6).
         noises: standard deviations of what is added to a fold's validation and to test scores.
-        lift: what else is added to test scores.
+        training: standard deviation of repeated trainings of a row of a bank.
+        diverging: share of trials.
     """
 
     name: str
-    rows: Array
-    training: float
+    draw: Callable[[tuple[int, int], np.random.Generator], Array]
     noises: tuple[float, float] = (1e-6, 0.0)
-    lift: float = 0.0
+    training: float = 0.0
+    diverging: float = 0.0
 
-    def of(self, folds: int, shared: bool = False) -> Bank:
-        """The bank for searches with so many folds, whose draws are shared or not."""
-        tests = (folds == 2) + shared * 4 / folds
-        noises = (2 * self.training * shared + 1e-6, self.training * math.sqrt(tests))
-        return replace(self, noises=noises)
+    def of(self, folds: int, shared: bool = False) -> Population:
+        """The population for searches with so many folds, whose draws are shared or not."""
+        fold, test = self.noises
+        more = self.training * math.sqrt((folds == 2) + shared * 4 / folds)
+        return replace(self, noises=(2 * self.training * shared + fold, test + more))
 
     def scores(
         self, shape: tuple[int, int], generator: np.random.Generator, methods: int = 1
     ) -> Iterator[Array]:
         """Scores of methods that share their draws, each (*shape, 6)."""
-        rows = self.rows[generator.integers(len(self.rows), size=shape)]
-        return (rows + noise(shape, *self.noises, generator) for _ in range(methods))
+        drawn = self.draw(shape, generator)
+        fold, test = self.noises
+        for _ in range(methods):
+            normal = generator.standard_normal(drawn.shape)
+            folds = [fold * normal[..., :n].mean(-1) for n in (1, 1, 2, 4)]
+            scores = drawn + np.stack([*folds, *np.moveaxis(test * normal[..., 4:], -1, 0)], -1)
+            if self.diverging:
+                scores[generator.random(shape) < self.diverging] = 0
+            yield scores
 
 
-def read(name: str) -> Bank:
+def read(name: str) -> Population:
     """A bank with curves."""
-    table = np.loadtxt(FOLDER / f"{name}.csv", delimiter=",", skiprows=1)
+    table = np.loadtxt(f"benchmarks/banks/{name}.csv", delimiter=",", skiprows=1)
     # The columns: the trial, six checkpoints of each of four folds, two test scores.
     best = np.maximum.accumulate(table[:, 1:25].reshape(-1, 4, 6), -1)
     rungs = [best[:, 0, 1], *(best[:, :folds, -1].mean(1) for folds in (1, 2, 4))]
-    training = float(np.std(table[:, 25] - table[:, 26])) / math.sqrt(2)
-    return Bank(name, np.column_stack([*rungs, table[:, 25:]]), training)
+    rows = np.column_stack([*rungs, table[:, 25:]])
+    training = float(np.std(rows[:, 4] - rows[:, 5])) / math.sqrt(2)
+    return Population(name, lambda s, g: rows[g.integers(len(rows), size=s)], training=training)
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
+def made(
+    name: str,
+    quarter: Callable[[Array, Array], Array] = lambda score, _: 0.8 * score,
+    world: World | None = None,
+) -> Population:
     """A world of ``benchmarks/worlds.py`` with folds, in points.
 
-    Attributes:
+    Args:
         name: as it is printed.
         quarter: the score to expect after a quarter of a fold, from the final one and x.
-        world: scores at x, the noise of validation (of the mean of four folds) and of a test.
-        lift: what is added to test scores.
+        world: scores at x, and the noise of validation (of the mean of four folds) and of a test.
     """
+    world = world or World(name)
 
-    name: str
-    quarter: Callable[[Array, Array], Array] = lambda score, _: 0.8 * score
-    world: World = field(default_factory=lambda: World("cone"))
-    lift: float = 0.0
+    def draw(shape: tuple[int, int], generator: np.random.Generator) -> Array:
+        x = generator.random((*shape, world.dimensions))
+        score = 100 * world.score(x)
+        first = quarter(score, x) + generator.normal(size=shape)
+        return np.stack([first, *[score] * 5], -1)
 
-    def of(self, folds: int, shared: bool = False) -> Made:
-        """The same world, whose trainings always have noise."""
-        return self
+    noises = (200 * world.noise[0], 100 * world.noise[1])
+    return Population(name, draw, noises, diverging=world.diverging[0])
 
-    def scores(
-        self, shape: tuple[int, int], generator: np.random.Generator, methods: int = 1
-    ) -> Iterator[Array]:
-        """Scores of methods that share their hyper-parameters, each (*shape, 6)."""
-        x = generator.random((*shape, self.world.dimensions))
-        return (self._train(x, generator) for _ in range(methods))
-
-    def _train(self, x: Array, generator: np.random.Generator) -> Array:
-        score = 100 * self.world.score(x)
-        validation, test = self.world.noise
-        scores = score[..., None] + noise(score.shape, 200 * validation, 100 * test, generator)
-        scores[..., 0] += self.quarter(score, x) - score + generator.normal(size=score.shape)
-        scores *= (generator.random(score.shape) >= self.world.diverging[0])[..., None]
-        return scores + self.lift * (np.arange(6) > 3)
-
-
-Population = Bank | Made
 
 MADE = (
-    Made("folds agree"),
-    Made("folds hardly agree", world=World("", noise=(0.03, 0.005))),
-    Made("3 % of trials 5 points better", world=spike(0.03)),
-    Made("20 % of trials diverge", world=diverging(0.2)),
-    Made("another optimum at a quarter", lambda _, x: 24 - 10 * np.abs(x[..., 0] - 0.8)),
-    Made("nothing seen at a quarter", lambda score, _: 0 * score),
-    Made("the better, the worse at a quarter", lambda score, _: 40 - score),
-    Made("the best tenth is late", lambda score, _: 0.8 * score - 8 * (score > 27.8)),
+    made("folds agree"),
+    made("folds hardly agree", world=World("", noise=(0.03, 0.005))),
+    made("3 % of trials 5 points better", world=spike(0.03)),
+    made("20 % of trials diverge", world=diverging(0.2)),
+    made("another optimum at a quarter", lambda _, x: 24 - 10 * np.abs(x[..., 0] - 0.8)),
+    made("nothing seen at a quarter", lambda score, _: 0 * score),
+    made("the better, the worse at a quarter", lambda score, _: 40 - score),
+    made("the best tenth is late", lambda score, _: 0.8 * score - 8 * (score > 27.8)),
 )
 
 
@@ -260,15 +239,13 @@ class Design:
     def __str__(self) -> str:
         scored = f"re {self.retrained}" if self.retrained else "own"
         scored += f" and difference {self.drawn}" * bool(self.drawn)
-        going_on = ", ".join(str(math.ceil(s * self.trials - 1e-9)) for s in self.race)
-        pilot = " with a pilot" * bool(self.pilot)
-        return f"{self.trials}, N = {self.budget}, {scored}, {self.folds} folds: {going_on}{pilot}"
+        text = f"T = {self.trials}, N = {self.budget}, {scored}, {self.folds} folds, {self.race}"
+        return text + " with a pilot" * bool(self.pilot)
 
-    def run(self, scores: Array, by_fold: bool = False) -> tuple[Array, NDArray[np.bool_], Array]:
+    def run(self, scores: Array) -> tuple[Array, NDArray[np.bool_], Array]:
         """Race; return by which validation trials are ranked, who has a test score, and the cost.
 
-        Stopped trials are just below the lowest finalist or, ``by_fold``, at the mean of their
-        folds if that is lower still. The cost, (campaigns,), is without retrainings.
+        The cost, (campaigns,), is without retrainings.
         """
         last = 1 + self.folds // 2
         rungs = np.moveaxis(scores, -1, 0)[: last + 1]
@@ -276,8 +253,7 @@ class Design:
         cost = np.full(len(value), value.shape[1] / 4)
         for step, share in enumerate(self.race[:last]):
             ranked = np.where(on, rungs[step], -np.inf)
-            count = math.ceil(share * value.shape[1] - 1e-9)
-            on = on & (ranked >= np.partition(ranked, -count)[:, -count, None])
+            on = on & (np.argsort(np.argsort(-ranked)) < share * value.shape[1] - 1e-9)
             if self.pilot and not step:
                 first = rungs[:2, :, : self.pilot].argsort(-1).argsort(-1)
                 squares = ((first[0] - first[1]) ** 2).sum(-1)
@@ -286,8 +262,7 @@ class Design:
             value = np.where(on, rungs[step + 1], value)
             cost += (0.75, 1, 2)[step] * on.sum(-1)
         lowest = np.where(on, value, np.inf).min(-1, keepdims=True) - 1e-6
-        below = np.minimum(value, lowest) if by_fold else lowest
-        value = np.where(on | (value == 0), value, below)
+        value = np.where(on, value, lowest)
         if self.retrained:
             on = np.argsort(np.argsort(-value)) < self.retrained
         return value, on, cost
@@ -315,15 +290,15 @@ class Design:
             deleted += (total[:, None] - sums) / np.maximum(self.drawn - counts, 1)
         return mean, deleted, cost
 
-    def run_each(self, scores: Array, generator: np.random.Generator) -> tuple[Estimates, float]:
-        """The estimates of campaigns one by one, and the mean cost."""
-        means, without, cost = self.estimates(scores, generator)
+    def run_each(self, scores: Array, generator: np.random.Generator) -> Estimates:
+        """The estimates of campaigns one by one."""
+        means, without, _ = self.estimates(scores, generator)
         degrees = subset_degrees(self.trials, self.budget)
         reach, errors = t_quantile(degrees), jackknife_error(without).tolist()
         return [
             Estimate(mean, reach * error, error, degrees, self.trials, deleted)
             for mean, error, deleted in zip(means.tolist(), errors, without, strict=True)
-        ], float(cost.mean())
+        ]
 
 
 def theta(design: Design, population: Population, searches: int = 100_000) -> float:
@@ -377,37 +352,36 @@ HEAD = (
     "false, shared draws: pair; family | false, another loss | "
     "finds 1 point: own draws, shared | finds another loss"
 )
+AGAIN = "error by sd: as it is, raced again | correlation | covers"
 
 
-def line(design: Design, population: Population, other: Population, count: int) -> str:
-    """The row of a design."""
+def line(design: Design, population: Population, count: int) -> str:
+    """The row of what a design costs and finds."""
     generator = np.random.default_rng(design.trials)
     mine, noisy = population.of(design.folds), population.of(design.folds, shared=True)
-    other = other.of(design.folds)
+    twin = {"curves_ms": "curves_ns", "curves_ns": "curves_ms"}.get(population.name)
+    other = (read(twin) if twin else MADE[0]).of(design.folds)
 
-    def run(methods: int, population: Population) -> tuple[list[Estimates], float]:
-        drawn = population.scores((count, design.trials), generator, methods)
-        found = [design.run_each(scores, generator) for scores in drawn]
-        return [each for each, _ in found], found[0][1]
+    def run(population: Population, methods: int = 1) -> list[Estimates]:
+        scores = population.scores((count, design.trials), generator, methods)
+        return [design.run_each(each, generator) for each in scores]
 
-    methods = [run(1, mine)[0][0] for _ in range(3)]
-    (fourth,), cost = run(1, mine)
-    methods.append(fourth)
-    shared, (another,) = run(4, noisy)[0], run(1, other)[0]
+    methods = [run(mine)[0] for _ in range(4)]
+    shared, (another,) = run(noisy, 4), run(other)
+    _, _, cost = design.estimates(*mine.scores((count, design.trials), generator), generator)
     truth, means = theta(design, mine), np.array([[e.mean for e in each] for each in methods])
     gap = theta(design, other) - truth
     found = [power(*p_values(*e[:2], s, 1.0)) for e, s in ((methods, 0.0), (shared, 1.0))]
     return row(
-        design,
-        f"{cost:.0f}",
+        f"{cost.mean():.0f}",
         f"{means.std():.2f}",
         f"{means.mean() - truth:+.2f}",
         f"{covers(methods, truth)}, {covers(shared, theta(design, noisy))}",
         family(methods, 0.0),
         family(shared, 1.0),
-        rate(p_values(another, fourth, lift=-gap)[0] < LEVEL),
+        rate(p_values(another, methods[3], lift=-gap)[0] < LEVEL),
         ", ".join(found),
-        f"{gap:+.2f}: {power(*p_values(another, fourth), np.sign(gap))}",
+        f"{gap:+.2f}: {power(*p_values(another, methods[3]), np.sign(gap))}",
     )
 
 
@@ -425,74 +399,38 @@ def again(design: Design, population: Population, count: int) -> str:
     off = np.abs(mean - theta(design, population))
     reach = t_quantile(subset_degrees(design.trials, design.budget))
     return row(
-        population.name,
-        design,
         ", ".join(f"{np.sqrt((e**2).mean()) / mean.std():.2f}" for e in errors),
         f"{np.corrcoef(errors)[0, 1]:.2f}",
         ", ".join(f"{100 * (off <= reach * e).mean():.1f}" for e in errors),
     )
 
 
-def spoken(design: Design, population: Population, count: int) -> str:
-    """The row of how often the report says that an interval rests on little."""
-    cells = []
-    unraced = replace(design, race=(1, 1, 1), pilot=0)
-    for each, by_fold in ((unraced, False), (design, True), (design, False)):
-        generator = np.random.default_rng(0)
-        (scores,) = population.of(each.folds).scores((count, each.trials), generator)
-        said = [
-            weak_evidence(
-                values, {i: own[i] for i in np.flatnonzero(on).tolist()}, each.budget, estimate
-            )
-            for values, on, own, estimate in zip(
-                *each.run(scores, by_fold)[:2],
-                scores[..., 4],
-                each.run_each(scores, generator)[0],
-                strict=True,
-            )
-        ]
-        found = Counter(weakness.reason for weakness in said if weakness)
-        cells.append(", ".join(f"{reason} {100 * n / count:.0f}" for reason, n in found.items()))
-    return row(population.name, design, *cells)
-
-
 def lines(table: str, count: int) -> Iterator[str]:
     """A table."""
     banks = [read("curves_ms"), read("curves_ns")]
-    ways = {
-        "jackknife": (again, "error by sd: as it is, raced again | correlation | covers"),
-        "weak": (spoken, "not raced | raced, stopped trials by their folds | all at one value"),
+    populations = {
+        "worlds": MADE,
+        "curves_ms": banks[:1],
+        "quotas": banks[:1],
+        "curves_ns": banks[1:],
     }
-    if table in ways:
-        way, head = ways[table]
-        yield from heading(f"of | design | {head}")
-        for population in (*banks, *MADE):
-            for design in designs("worlds")[1:]:
-                yield way(design, population, count // 20)
-    elif table == "worlds":
-        for world in MADE:
-            yield from heading(f"{world.name} | {HEAD}")
-            yield from (line(design, world, MADE[0], count) for design in designs(table))
-    else:
-        if table == "curves_ns":
-            banks.reverse()
-        yield from heading(f"{banks[0].name} | {HEAD}")
-        for design in designs("quotas" if table == "quotas" else "banks"):
-            yield line(design, *banks, count)
+    way, text = (line, HEAD) if table in populations else (again, AGAIN)
+    yield row("of", "design", text)
+    yield "|---" * (3 + text.count("|")) + "|"
+    for population in populations.get(table, (*banks, *MADE)):
+        for design in designs(table):
+            cells = way(design, population, count if way is line else count // 20)
+            yield f"| {population.name} | {design} {cells}"
 
 
 def designs(table: str) -> list[Design]:
     """The designs of a table."""
-    rows = [text.split() for text in TABLES[table].split("\n") if text.strip()]
+    kind = table if table in TABLES else "banks" if "curves" in table else "worlds"
+    rows = [text.split() for text in TABLES[kind].strip().split("\n")]
     return [
         Design(int(t), int(n), tuple(map(float, race.split("/"))), *map(int, rest))
         for t, n, race, *rest in rows
     ]
-
-
-def heading(text: str) -> tuple[str, str]:
-    """The head of a table."""
-    return row(text), "|---" * len(text.split("|")) + "|"
 
 
 def main() -> None:
@@ -500,7 +438,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife", "weak")
+    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife")
     parser.add_argument("table", choices=tables)
     parser.add_argument("--campaigns", type=int, default=10_000)
     parser.add_argument("--quick", action="store_true", help="200 campaigns")
