@@ -60,8 +60,8 @@ Estimates = Sequence[Estimate]
 
 LEVEL = 0.05
 #: By table: T, N, shares that go on after each rung, retrained, drawn for the difference, folds,
-#: pilot. Shares and the pilot's rule were fixed on ``curves_ms`` (``quotas``), before ``curves_ns``
-#: and the worlds were run; the first row of each is not raced.
+#: pilot. Quotas were chosen on ``curves_ms`` (``quotas``); the pilot's rule in sight of both banks
+#: and the worlds, and to do without a rung at a quarter after the worlds.
 TABLES = {
     "quotas": """
         60  10  1/1/1            0  0  4  0
