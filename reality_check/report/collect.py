@@ -24,6 +24,7 @@ from reality_check.results import (
     ExperimentResults,
     MethodResults,
     ResultRow,
+    State,
     TrialRecord,
 )
 from reality_check.studies.attempts import joined
@@ -197,7 +198,9 @@ def _searched(states: States, search: StudyKey) -> Iterator[TrialRecord]:
         parts = [of[index] for of in records[: len(own)] if index in of]
         trial = joined(parts, [rung.planned.folds or () for rung in own[: len(parts)]])
         if len(parts) < len(own) or (own[-1] is rungs[-1] and len(rungs) < len(planned)):
-            yield dataclasses.replace(trial, state="running", value=None)  # or about to
+            ended = parts[-1].state
+            state: State = "running" if ended == "complete" else ended  # or about to run
+            yield dataclasses.replace(trial, state=state, value=None)
         elif len(own) == len(planned) or trial.diverged is not None:
             yield trial
         else:

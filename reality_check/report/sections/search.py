@@ -63,7 +63,7 @@ def _race_table(summary: Summary) -> PlainTable:
     return PlainTable(
         "The race: how many trials were stopped when, as they could hardly be among the best any "
         "more, and how much of the trainings that saved. A trial that was stopped has no value of "
-        "its own; it counts as worse than all that went on.",
+        "its own; it counts as just worse than all that were trained to the end.",
         ("Method", *titles, "Trained to the end", "Saved"),
         tuple(rows),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults, TrialRecord
 from reality_check.studies.attempts import joined
 from reality_check.studies.progress import trial_name
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, WorkFailed
 
 #: Of 10 trials, 8 and 7 go on.
 RACE = {"kind": "subsets", "trials": 10, "budget": 3, "race": [0.8, 0.7]}
@@ -187,6 +188,32 @@ def test_a_race_that_grows_ends_like_a_larger_one(
     assert scores(grown) == scores(race)
     for trial, other in zip(trials(grown), trials(race), strict=True):
         assert (trial.value, trial.stopped_after) == (other.value, other.stopped_after)
+
+
+def test_an_unfinished_race_has_neither_values_nor_a_verdict(
+    vectors: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = Spied(raced(vectors), tmp_path)
+    search, ended = TrialRunner._search, []
+
+    def stop(runner: TrialRunner, trial: Any) -> Any:
+        ended.append(trial.stage)
+        if len(ended) == 10 + 3:
+            raise RuntimeError("the disk is full")
+        return search(runner, trial)
+
+    monkeypatch.setattr(TrialRunner, "_search", stop)
+    with pytest.raises(WorkFailed, match="race: RuntimeError: the disk is full"):
+        recorded.work()
+    results = collect(recorded)
+    states = Counter((t.state, t.stopped_after, t.value is None) for t in trials(results))
+    # Two trials were stopped, and one failed on its second fold; the others go on.
+    assert states == {
+        ("complete", 1, True): 2,
+        ("failed", None, True): 1,
+        ("running", None, True): 7,
+    }
+    assert Summary(results).comparisons("aggregate") == ()
 
 
 def test_networks_that_were_lost_are_trained_again(
