@@ -63,10 +63,10 @@ def heeding(*signals: int) -> Iterator[None]:
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Hold back Ctrl-C until the end of the block; a second one is not held back."""
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)  # None: not set by Python, which cannot restore it
+    if before is None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGINT)
     held_back: list[int] = []
 
     def hold_back(number: int, frame: object) -> None:
