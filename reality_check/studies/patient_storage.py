@@ -19,6 +19,7 @@ from optuna.storages import RDBStorage, _CachedStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.studies.retries import Retries
+from reality_check.studies.trial import HEARTBEAT
 from reality_check.utils.lease import HeartbeatMonitor
 
 _LOCK_SQLITE = sqlalchemy.text("BEGIN IMMEDIATE")
@@ -139,7 +140,8 @@ class PatientStorage(_CachedStorage):
         first = self._first_heartbeats.setdefault(trial_id, now)
         # Another worker may have ended the trial.
         with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
-            self.set_trial_user_attr(trial_id, "seconds", now - first)
+            # Not "seconds": this thread may be late, after the end of the trial has set these.
+            self.set_trial_user_attr(trial_id, HEARTBEAT, now - first)
 
     def _get_stale_trial_ids(self, study_id: int) -> list[int]:
         """Return the ids of running trials whose heartbeat has stopped.
@@ -151,8 +153,8 @@ class PatientStorage(_CachedStorage):
             # No worker could record a heartbeat during the outage, so start watching again.
             self._outages, self._monitor = self._retries.outages, HeartbeatMonitor()
         heartbeats = {  # the seconds that :meth:`record_heartbeat` wrote last
-            trial._trial_id: trial.user_attrs["seconds"]
+            trial._trial_id: trial.user_attrs[HEARTBEAT]
             for trial in running
-            if "seconds" in trial.user_attrs
+            if HEARTBEAT in trial.user_attrs
         }
         return self._monitor.stale(heartbeats, self.grace_period)

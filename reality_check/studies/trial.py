@@ -23,6 +23,8 @@ _STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "failed",
 }
 
+#: The attribute that says how many seconds a trial ran until its last heartbeat.
+HEARTBEAT = "heartbeat"
 #: Prefix of the attributes that contain scores.
 _SCORE_PREFIX = "score/"
 _OPTUNA_FIELDS = {"number", "trial_id", "state", "value", "params", "started", "ended"}
@@ -50,7 +52,8 @@ def read_trial(trial: FrozenTrial) -> TrialRecord:
             "version that wrote it, or run its experiment again into a new folder with --out."
         )
     state = _STATES[trial.state]
-    attributes = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
+    recorded = {"seconds": trial.user_attrs.get(HEARTBEAT), **trial.user_attrs}
+    attributes = {key: value for key, value in recorded.items() if key in _ATTRIBUTES}
     return TrialRecord(
         attributes.pop("trial_index", None),
         state,

@@ -21,6 +21,7 @@ from support.studies import is_complete, open_study
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import Retries
 from reality_check.studies.storage import open_storage
+from reality_check.studies.trial import read_trial
 from reality_check.utils.lease import HeartbeatMonitor
 
 
@@ -163,6 +164,15 @@ def test_a_waiting_trial_is_started_by_one_worker_only(tmp_path: Path) -> None:
     stored = [storages[0].get_trial(trial) for trial in trials]
     assert all(trial.state is TrialState.RUNNING and trial.datetime_start for trial in stored)
     assert not storages[0].set_trial_state_values(trials[0], TrialState.RUNNING)
+
+
+def test_a_late_heartbeat_changes_no_duration(database: PatientStorage) -> None:
+    trial = optuna.create_study(storage=database).ask()._trial_id
+    database.record_heartbeat(trial)
+    assert read_trial(database.get_trial(trial)).seconds == 0.0
+    database.set_trial_user_attr(trial, "seconds", 1800.0)
+    database.record_heartbeat(trial)
+    assert read_trial(database.get_trial(trial)).seconds == 1800.0
 
 
 def test_a_read_that_ctrl_c_interrupts_leaves_no_lock(tmp_path: Path) -> None:
