@@ -167,7 +167,9 @@ def test_a_waiting_trial_is_started_by_one_worker_only(tmp_path: Path) -> None:
 
 
 def test_a_late_heartbeat_changes_no_duration(database: PatientStorage) -> None:
-    trial = optuna.create_study(storage=database).ask()._trial_id
+    study = optuna.create_study(storage=database)
+    study.enqueue_trial({})
+    trial = study.ask()._trial_id
     database.record_heartbeat(trial)
     assert read_trial(database.get_trial(trial)).seconds == 0.0
     database.set_trial_user_attr(trial, "seconds", 1800.0)
