@@ -41,7 +41,7 @@ CATEGORIES = ("aggregate", "ensemble", "complete")
 class Stage(str, enum.Enum):
     """The stages of a method, in the order in which they run, and the baselines.
 
-    The race goes on with the best trials of a search. The final stage trains one network on all
+    The race continues the best trials of a search. The final stage trains one network on all
     trainval classes, which the category ``complete`` scores.
     """
 

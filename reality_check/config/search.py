@@ -123,7 +123,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 def _check_falling(race: tuple[float, ...]) -> tuple[float, ...]:
     if any(later > earlier for earlier, later in itertools.pairwise(race)):
         raise ValueError(
-            f"race={list(race)}: a trial that has stopped does not go on, so no fraction may be "
+            f"race={list(race)}: a trial that has stopped does not continue, so no fraction may be "
             "larger than the one before it"
         )
     return race
@@ -139,7 +139,7 @@ class SubsetsSearch(_AnySearch):
     budget: PositiveInt = 10
     """Number of trials of a search that is estimated for, from all subsets of one random search."""
     race: Annotated[tuple[Share, ...], AfterValidator(_check_falling)] = ()
-    """Fractions of the trials that go on after the first fold, after the second, ...; without
+    """Fractions of the trials that continue after the first fold, after the second, ...; without
     them, all trials are trained on all folds."""
     retrain: Literal["best", "none"] = "best"
     """best: the best trials are trained again with fresh seeds, and scored on the test classes.

@@ -131,7 +131,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Raced:
-    """The trials of a study are the best ones of a search so far, which go on."""
+    """The trials of a study are the best ones of a search so far, which continue."""
 
 
 @dataclass(frozen=True)

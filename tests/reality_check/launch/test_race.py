@@ -25,7 +25,7 @@ from reality_check.studies.attempts import joined
 from reality_check.studies.progress import trial_name
 from reality_check.utils.errors import UsageError, WorkFailed
 
-#: Of 10 trials, 8 and 7 go on.
+#: Of 10 trials, 8 and 7 continue.
 RACE = {"kind": "subsets", "trials": 10, "budget": 3, "race": [0.8, 0.7]}
 TRAINING = {
     "max_epochs": 8,
@@ -250,7 +250,7 @@ def test_a_trial_that_diverges_after_its_first_fold_counts_with_nothing() -> Non
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ({"race": [0.5, 0.75]}, "a trial that has stopped does not go on"),
+        ({"race": [0.5, 0.75]}, "a trial that has stopped does not continue"),
         ({"race": [0.9, 0.9, 0.9]}, "has 3 fractions, .* at most 2"),
         ({"race": [0.5]}, "leaves 5 of 10 trials"),
         ({"race": [0.7], "retrain_best": 8}, "at most 7"),
