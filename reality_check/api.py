@@ -353,10 +353,11 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
     prepared = PreparedExperiment(recorded.experiment)
     settings = prepared.method(method)
     stage, number = Stage.FINAL if fold is None else Stage.REPRODUCTIONS, reproduction
-    state = recorded.states().get(StudyKey(method, stage))
-    if state is not None and reproduction < state.num_trials:
-        own = state.own_trial(reproduction)
-        stage, number = (stage, number) if own is None else (Stage.SEARCH, own.trial_index or 0)
+    if recorded.experiment.protocol.search.retrain == "none":
+        state = recorded.states().begun().get(StudyKey(method, stage))
+        if state is not None and 0 <= reproduction < state.num_trials:
+            own = state.own_trial(reproduction)
+            stage, number = (stage, number) if own is None else (Stage.SEARCH, own.trial_index or 0)
     inputs = recorded.attribute("inputs")  # if none are recorded, the data set is read
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.spied import Spied
 
 import reality_check as rc
@@ -22,7 +23,9 @@ from reality_check.report.sections import report_sections
 from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults, TrialRecord
 from reality_check.studies.attempts import joined
+from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.progress import trial_name
+from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError, WorkFailed
 
 #: Of 10 trials, 8 and 7 continue.
@@ -141,6 +144,23 @@ def test_only_the_networks_that_were_scored_are_kept(out: Path, race: Experiment
     method = race.methods[0].name
     kept = {file.parts[-3] for file in (out / method / "search").rglob("*.pt")}
     assert kept == {f"{trial:03d}" for _, trial in race.methods[0].retrained}
+
+
+def test_own_networks_are_loaded_by_the_number_of_their_reproduction(
+    out: Path, race: ExperimentResults
+) -> None:
+    method = race.methods[0].name
+    experiment = raced(race.config["dataset"]["path"], retrain="none")
+    lock_experiment(experiment.model_copy(update={"code": {"dataset": "1"}}), out)
+    _, first = race.methods[0].retrained[0]
+    found = rc.load_network(out, method, reproduction=0, fold=1).network.state_dict()
+    kept = checkpoints.load(out / method / "search" / f"{first:03d}" / "fold_1" / "model.pt")
+    assert kept is not None
+    assert all(torch.equal(found[name], kept[name]) for name in kept)
+    where: Any
+    for where in ({"fold": None}, {"reproduction": -1}, {"reproduction": 7}):
+        with pytest.raises(UsageError, match="there is no"):
+            rc.load_network(out, method, **where)
 
 
 def test_the_report_names_own_networks_and_says_who_was_stopped(race: ExperimentResults) -> None:
