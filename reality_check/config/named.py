@@ -90,8 +90,8 @@ def named_protocol(name: str) -> Protocol:
     if name not in files:
         raise UsageError(
             f"protocol.reference is {name!r}, but it must name a protocol that ships with the "
-            f"package ({', '.join(files)}); deviations are counted against it."
-            f"{nearest(name, files)}"
+            "package (reality-check show protocols), against which deviations are counted; write "
+            f"mlrc or appendix_d.{nearest(name, files)}"
         )
     return validate(Protocol, _read_shipped(name, "protocols"), name)
 

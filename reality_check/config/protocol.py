@@ -201,16 +201,18 @@ class Protocol(Strict):
 
     @model_validator(mode="after")
     def _check_search(self) -> Self:
-        if len(self.search.race) >= self.split.folds:
+        race, allowed = self.search.race, self.split.folds - 1
+        if len(race) > allowed:
             raise ValueError(
-                f"search.race has {len(self.search.race)} fractions, one after each fold but the "
-                f"last; with split.folds={self.split.folds} there are at most "
-                f"{self.split.folds - 1}"
+                f"search.race has {len(race)} fractions, one after each fold but the last; with "
+                f"split.folds={self.split.folds} there are at most {allowed}; write "
+                f"search.race: {list(race[:allowed])}"
             )
         if self.search.retrain == "none" and self.reproductions > 1:
             raise ValueError(
                 f"reproductions={self.reproductions} with search.retrain=none, which scores the "
-                "networks of the search and trains none again; write reproductions: 1"
+                "networks of the search and trains none again; write reproductions: 1, or "
+                "search.retrain: best"
             )
         return self
 

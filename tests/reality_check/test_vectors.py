@@ -28,7 +28,7 @@ protocol:
   training:
     {batch_size: 12, iterations_per_epoch: 4, max_epochs: 2, embedding_size: 16,
      optimizers: {trunk: {lr: 0}}}
-  search: {trials: 3, budget: 1, retrain_best: 3}
+  search: {trials: 3, budget: 1, race: [], retrain: best, retrain_best: 3}
   gallery: 2
 methods:
   - {base: quick/normalized_softmax, samples_per_class: 4}

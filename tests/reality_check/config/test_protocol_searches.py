@@ -135,7 +135,7 @@ def test_a_key_of_another_kind_is_named_with_its_kind(
     [
         (
             ["protocol=quick", "protocol.search.trials=8"],
-            SubsetsSearch(kind="subsets", trials=8, budget=5),
+            SubsetsSearch(kind="subsets", trials=8, budget=5, race=(0.55,), retrain="none"),
         ),
         (["protocol=quick", "protocol.search={trials: 8}"], OneSearch(trials=8)),
         (["protocol={base: quick, search: {kind: one, trials: 50}}"], OneSearch()),
@@ -335,7 +335,10 @@ def test_a_plan_says_what_it_can_show() -> None:
     # docs/calibration.md: 5 x 10 finds 1.5 to 2.2 points, all subsets 1.2 to 1.5, if one pair is
     # tested; here the pair is tested in each category, and the losses are not known to share luck.
     assert 1.9 < least("protocol=mlrc_5x10") < 2.5
-    assert 1.4 < least("protocol=mlrc_subsets") < 1.8
+    assert 1.4 < least("protocol=mlrc_subsets_retrained") < 1.8
+    # A race finds less than a point at the same price, and at a third of it no less than that.
+    assert 0.8 < least("protocol=mlrc_subsets") < 1.0
+    assert 1.2 < least("protocol=mlrc_subsets_third") < 1.5
 
 
 @pytest.mark.parametrize(("trials", "budget", "needed"), [(1, 1, 3), (5, 5, 11), (10, 5, 11)])

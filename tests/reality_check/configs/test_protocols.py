@@ -6,13 +6,38 @@ from typing import Any
 
 import pytest
 
-from reality_check.config import Protocol, differing_keys, named_protocol
+from reality_check.config import Protocol, differing_keys, load_experiment, named_protocol
 from reality_check.config.named import named_model
+from reality_check.launch.cost import count_trainings
 from reality_check.utils.config_files import shipped_files
 
 PROTOCOLS = sorted(shipped_files("protocols"))
 #: The same rules with the budget divided otherwise.
-DIVIDED = {"_5x10": (10, 5, None), "_5x50": (50, 5, None), "_subsets": (50, 1, 10)}
+DIVIDED = {
+    "_5x10": (10, 5, None),
+    "_5x50": (50, 5, None),
+    "_subsets": (118, 1, 10),
+    "_subsets_third": (32, 1, 5),
+    "_subsets_retrained": (50, 1, 10),
+}
+#: Networks of a fold that a loss trains in all, without those of "complete".
+PRICES = {
+    "mlrc": 240,
+    "mlrc_subsets": 258,
+    "mlrc_subsets_third": 88,
+    "mlrc_subsets_retrained": 260,
+    "mlrc_5x10": 240,
+    "features": 88,
+    "features_precise": 258,
+    "features_retrained": 260,
+    "features_quick": 50,
+    "quick": 50,
+    "quick_retrained": 48,
+}
+RACING = {"features", "features_precise", "features_quick", "quick"}
+RACING |= {
+    base + ending for base in ("mlrc", "appendix_d") for ending in ("_subsets", "_subsets_third")
+}
 PUBLISHED = [name for name in PROTOCOLS if not name.endswith(tuple(DIVIDED))]
 MLRC = [name for name in PUBLISHED if name.startswith("mlrc")]
 APPENDIX_D = [name for name in PUBLISHED if name.startswith("appendix_d")]
@@ -33,14 +58,25 @@ def test_all_data_sets_have_both_protocols() -> None:
 @pytest.mark.parametrize("base", ["mlrc", "appendix_d"])
 @pytest.mark.parametrize("ending", DIVIDED)
 def test_divided_budgets_change_the_search_only(base: str, ending: str) -> None:
-    divided, published = named_protocol(base + ending), named_protocol(base)
+    divided = named_protocol(base + ending)
     search = divided.search
     assert (search.trials, search.repeats, search.budget) == DIVIDED[ending]
     assert divided.reference == base
     keys = set(differing_keys(rules(base), rules(base + ending)))
     assert {key.partition(".")[0] for key in keys} == {"search", "reproductions"}
-    same_price = divided.runs + search.trials * search.repeats
-    assert ending == "_5x50" or same_price <= 1.1 * (published.search.trials + 10)
+
+
+@pytest.mark.parametrize("name", PRICES)
+def test_the_price_of_a_loss_is_what_docs_say(name: str) -> None:
+    changes = [f"protocol={name}", "methods=[quick/contrastive]"]
+    experiment = load_experiment("quickstart", [*changes, "protocol.categories=[aggregate]"])
+    assert count_trainings(experiment) == PRICES[name]
+
+
+def test_published_protocols_and_those_of_packs_never_race() -> None:
+    racing = {name for name in PROTOCOLS if named_protocol(name).search.race}
+    assert racing == RACING
+    assert racing == {n for n in PROTOCOLS if named_protocol(n).search.retrain == "none"}
 
 
 @pytest.mark.parametrize("name", MLRC)

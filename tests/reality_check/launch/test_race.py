@@ -29,7 +29,7 @@ from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError, WorkFailed
 
 #: Of 10 trials, 8 and 7 continue.
-RACE = {"kind": "subsets", "trials": 10, "budget": 3, "race": [0.8, 0.7]}
+RACE = {"kind": "subsets", "trials": 10, "budget": 3, "race": [0.8, 0.7], "retrain": "best"}
 TRAINING = {
     "max_epochs": 8,
     "iterations_per_epoch": 2,
