@@ -4,6 +4,8 @@
     python benchmarks/racing.py curves_ms           # or curves_ns
     python benchmarks/racing.py worlds
     python benchmarks/racing.py jackknife
+    python benchmarks/racing.py images              # or phases: the banks that judge what ships
+    python benchmarks/racing.py pairs               # real pairs of equal losses in these two banks
 
 A raced search of T trials trains all of them on a quarter of the first fold. The best share s0 of
 the T trials by validation finishes that fold, the best s1 the second fold, and the best s2 all
@@ -27,13 +29,17 @@ and in percent, how often the 95 % interval holds theta(N), for the rows and wit
 loss is called different from itself (a pair; at least one of the six pairs of four, after Holm),
 with draws of its own and with shared draws, and from another loss of the same theta(N), each with
 its exact upper 95 % bound in brackets; how often a difference of one point is found, with draws of
-its own and with shared draws; and how often that to another loss is. The other loss is that of the
-other bank, or the world in which folds agree.
+its own and with shared draws; and how often that to another loss is. The other loss is the other
+one of the bank or of the other bank, or the world in which folds agree.
+
+The banks ``images`` and ``phases`` come from runs of the program: two methods, each beside a copy
+that shares its draws, without a race. ``benchmarks/banks/NAME.yaml`` says how to make them.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import math
 import time
@@ -45,6 +51,8 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 from worlds import World, diverging, row, spike
 
+from reality_check import load_results
+from reality_check.config.metrics import PRIMARY
 from reality_check.statistics import (
     Estimate,
     estimate_difference,
@@ -107,6 +115,13 @@ TABLES = {
         32  5   1/0.55           0  0  2  0
         40  5   1/0.55           0  0  2  0
     """,
+    "presets": """
+        118 10  1/0.45/0.36      0  0  4  0
+        32  5   1/0.6/0.55       0  0  4  0
+        32  5   1/1/1            0  0  4  0
+        32  5   1/0.55           0  0  2  0
+        50  10  1/1/1           15  0  4  0
+    """,
     "worlds": """
         60  10  1/1/1            0  0  4  0
         60  10  0.6/0.45/0.36    0  0  4  0
@@ -121,6 +136,10 @@ TABLES = {
     """,
 }
 AGREES = 0.7
+#: Banks from runs of the program.
+OWN = ("images", "phases")
+#: T, N, race and folds of the real pairs in them.
+PAIRS = ((32, 5, (0.6, 0.55), 4), (32, 5, (0.55,), 2), (16, 5, (0.6, 0.55), 4), (16, 5, (0.55,), 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +192,55 @@ def read(name: str) -> Population:
     rungs = [best[:, 0, 1], *(best[:, :folds, -1].mean(1) for folds in (1, 2, 4))]
     rows = np.column_stack([*rungs, table[:, 25:]])
     training = float(np.std(rows[:, 4] - rows[:, 5])) / math.sqrt(2)
-    return Population(name, lambda s, g: rows[g.integers(len(rows), size=s)], training=training)
+    return Population(name, from_rows(rows), training=training)
+
+
+def read_own(name: str) -> dict[str, Population]:
+    """The methods of a bank that came from a run of the program."""
+    with open(f"benchmarks/banks/{name}.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    found = {}
+    for method in dict.fromkeys(line["method"] for line in lines):
+        rows = np.array([scores_of(line) for line in lines if line["method"] == method])
+        noise = float(np.std(rows[:, 4] - rows[:, 5])) / math.sqrt(2)
+        found[method] = Population(f"{name}: {method}", from_rows(rows), training=noise)
+    return found
+
+
+def from_rows(rows: Array) -> Callable[[tuple[int, int], np.random.Generator], Array]:
+    """Draws rows with replacement."""
+    return lambda shape, generator: rows[generator.integers(len(rows), size=shape)]
+
+
+def scores_of(line: dict[str, str], copy: str = "") -> list[float]:
+    """The six scores of a trial or of its copy; that of a quarter is unknown."""
+    folds = [float(line[f"validation{copy}_{fold}"]) for fold in range(4)]
+    tests = [float(line["test"]), float(line["test_again"])]
+    rungs = [folds[0], folds[0], (folds[0] + folds[1]) / 2, sum(folds) / 4]
+    return rungs + (tests[::-1] if copy else tests)
+
+
+def write_own(run: str, out: str) -> None:
+    """Write a bank from a run of methods with controls that share their draws, in points."""
+    results = load_results(run)
+    tests = {
+        (row.method, row.trial): 100 * row.value
+        for row in results.rows
+        if (row.category, row.metric) == ("aggregate", PRIMARY)
+    }
+    with open(out, "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        columns = (f"{name}_{f}" for name in ("validation", "validation_again") for f in range(4))
+        writer.writerow(["method", "trial", *columns, "test", "test_again"])
+        for copy in results.methods:
+            (method,) = (m for m in results.methods if m.name == (copy.control_of or copy.name))
+            for trial, again in (
+                zip(method.search, copy.search, strict=True) if copy.control_of else ()
+            ):
+                index = trial.trial_index
+                folds = [100 * v for v in (*trial.fold_values, *again.fold_values)]
+                scores = [*folds, tests[method.name, index], tests[copy.name, index]]
+                writer.writerow([method.name, index, *(f"{v:.4f}" for v in scores)])
 
 
 def made(
@@ -353,12 +420,20 @@ HEAD = (
 AGAIN = "error by sd: as it is, raced again | correlation | covers"
 
 
+def other_loss(name: str) -> Population:
+    """The other loss of a bank, that of the other bank, or a world."""
+    twin = {"curves_ms": "curves_ns", "curves_ns": "curves_ms"}.get(name)
+    if ":" not in name:
+        return read(twin) if twin else MADE[0]
+    (other,) = (p for p in read_own(name.partition(":")[0]).values() if p.name != name)
+    return other
+
+
 def line(design: Design, population: Population, count: int) -> str:
     """The row of what a design costs and finds."""
     generator = np.random.default_rng(design.trials)
     mine, noisy = population.of(design.folds), population.of(design.folds, shared=True)
-    twin = {"curves_ms": "curves_ns", "curves_ns": "curves_ms"}.get(population.name)
-    other = (read(twin) if twin else MADE[0]).of(design.folds)
+    other = other_loss(population.name).of(design.folds)
 
     def run(population: Population, methods: int = 1) -> list[Estimates]:
         scores = population.scores((count, design.trials), generator, methods)
@@ -412,6 +487,8 @@ def lines(table: str, count: int) -> Iterator[str]:
         "quotas": banks[:1],
         "curves_ns": banks[1:],
     }
+    if table in OWN:
+        populations[table] = [*read_own(table).values()]
     way, text = (line, HEAD) if table in populations else (again, AGAIN)
     yield row("of", "design", text)
     yield "|---" * (3 + text.count("|")) + "|"
@@ -423,12 +500,35 @@ def lines(table: str, count: int) -> Iterator[str]:
 
 def designs(table: str) -> list[Design]:
     """The designs of a table."""
-    kind = table if table in TABLES else "banks" if "curves" in table else "worlds"
-    rows = [text.split() for text in TABLES[kind].strip().split("\n")]
+    kinds = {"curves_ms": "banks", "curves_ns": "banks", "jackknife": "worlds"}
+    kinds |= dict.fromkeys(OWN, "presets")
+    rows = [text.split() for text in TABLES[kinds.get(table, table)].strip().split("\n")]
     return [
         Design(int(t), int(n), tuple(map(float, race.split("/"))), *map(int, rest))
         for t, n, race, *rest in rows
     ]
+
+
+def real_pairs(bank: str, design: Design) -> Iterator[str]:
+    """Equal losses whose trials are those of the bank, each used once with each kind of draws."""
+    with open(f"benchmarks/banks/{bank}.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    generator = np.random.default_rng(0)
+    for method in dict.fromkeys(line["method"] for line in lines):
+        both = (
+            np.array([scores_of(line, copy) for line in lines if line["method"] == method])
+            for copy in ("", "_again")
+        )
+        first, again = (
+            design.run_each(each.reshape(-1, design.trials, each.shape[1]), generator)
+            for each in both
+        )
+        rolled = [*again[1:], again[0]]
+        for draws, others, shared in (("own", rolled, 0.0), ("shared", again, 1.0)):
+            p, means = p_values(first, others, shared)
+            found = f"{(p < LEVEL).sum()} of {len(p)}, least p {p.min():.3f}"
+            sizes = " ".join(f"{mean:+.2f}" for mean in means)
+            yield row(f"{bank}: {method}", design, draws, found, sizes)
 
 
 def main() -> None:
@@ -436,11 +536,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife")
+    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife", *OWN, "pairs")
     parser.add_argument("table", choices=tables)
+    parser.add_argument(
+        "--bank-of", metavar="RUN", help="write the bank of this run (images, phases)"
+    )
     parser.add_argument("--campaigns", type=int, default=10_000)
     parser.add_argument("--quick", action="store_true", help="200 campaigns")
     options = parser.parse_args()
+    if options.bank_of:
+        write_own(options.bank_of, f"benchmarks/banks/{options.table}.csv")
+        return
+    if options.table == "pairs":
+        small = [Design(*d[:2], (1.0, *d[2]), 0, 0, d[3], 0) for d in PAIRS]
+        for bank, design in itertools.product(OWN, small):
+            print(*real_pairs(bank, design), sep="\n")
+        return
     count, start = 200 if options.quick else options.campaigns, time.process_time()
     for text in lines(options.table, count):
         print(text, flush=True)

@@ -168,7 +168,8 @@ class SubsetsSearch(_AnySearch):
             raise ValueError(
                 f"race={list(self.race)} leaves {finalists} of {self.trials} trials, but with "
                 f"budget={self.budget} at least the best {least} must be trained on all folds, as "
-                f"else more than {LEFT_OUT:.0%} of all searches are won by others"
+                f"else more than {LEFT_OUT:.0%} of all searches are won by others; write race: "
+                f"[{math.ceil(100 * least / self.trials) / 100}], or race: [] for none"
             )
         if not least <= self.retrain_best <= finalists:
             raise ValueError(

@@ -400,7 +400,7 @@ def _value_text(value: Any) -> str:
             scale = ", log" if value.get("log") else ""
             return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
         return "{" + ", ".join(f"{key}: {_value_text(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         if value and all(isinstance(item, list) for item in value):
             return f"{len(value)} lists of " + _value_text([len(item) for item in value])
         names = [
@@ -408,7 +408,7 @@ def _value_text(value: Any) -> str:
         ]
         if len(names) > _MAX_NAMED:
             return f"{', '.join(names[:_NUM_NAMED])} and {len(names) - _NUM_NAMED} more"
-        return " and ".join(names)
+        return " and ".join(names) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
