@@ -10,20 +10,19 @@ import torch
 from torch import Tensor
 
 
-def dot_products(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+def dot_products(x: Tensor, y: Tensor) -> Tensor:
     """Return ``x @ y.t()``, shape (N, M).
 
     Args:
         x: Shape (N, D).
         y: Shape (M, D).
-        out: Tensor for the result, shape (N, M).
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or not onednn_is_faster():
-        return torch.mm(x, y.t(), out=out)
+        return x @ y.t()
     # The operator that torch.compile uses, without bias and without a function of the product.
     # Public functions that call oneDNN copy float32 tensors.
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
-    return product if out is None else out.copy_(product)
+    return product
 
 
 @cache

@@ -51,7 +51,7 @@ _LARGEST_COUNTED_CLASS_ON_GPU = 256
 #: similarities must be kept, and no class has more than 1 / _HALVED_SHARE of all vectors. Chunks
 #: have _HALVED_ROWS rows.
 _MIN_HALVED_SIZE = 128
-_HALVED_ROWS = 384
+_HALVED_ROWS = 512
 _MAX_HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
 #: A CPU first compares raw vectors in float32 if at most 1 / _ROUNDED_SHARE of all ranks matter.

@@ -19,6 +19,8 @@ from pml_extensions.evaluation._tiles import Side, Task
 
 #: Maximum size of the groups of references whose maxima bound the search for the nearest ones.
 _LARGEST_GROUP = 16
+#: Number of similarities that are searched for the nearest references at once.
+_SEARCHED_ENTRIES = 2**18
 #: If the order of more than 1 / _DOUBTFUL_SHARE of a chunk is in doubt, all of it is computed in
 #: float64.
 _DOUBTFUL_SHARE = 32
@@ -55,57 +57,54 @@ def rank_by_sorting(
         rounded: Compare raw vectors in float32 first, and exactly where that leaves the order in
             doubt; only on a CPU.
     """
-    num_queries, num_references = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
     # The sides that are multiplied: raw, normalised or rounded vectors. ``scale`` and ``slack`` are
     # explained in _round_vectors.
     left, right, scale, slack = queries, references, 1.0, 0.0
     if rounded:
         left, right, scale, slack = _round_vectors(queries, references)
-    buffer = left.vectors.new_empty(min(size, num_queries), num_references) if on_cpu else None
 
-    def rank(rows: slice, similarities: Tensor | None = None) -> None:
+    def rank(rows: slice, blocks: Sequence[Tensor] = ()) -> None:
         """Rank the references for a chunk of queries."""
         tile = queries.tile(rows)
-        if similarities is None:
-            out = None if buffer is None else buffer[: len(tile.classes)]
-            similarities = left.tile(rows).similarities(right, out)
-        width = int(task.num_own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
+        if not blocks:
+            blocks = [left.tile(rows).similarities(right)]
+            if excluded is not None:
+                blocks[0].scatter_(1, excluded.unsqueeze(1), -torch.inf)
+        width = int(task.num_own[tile.classes].max()) if on_cpu else max(widths[rows])
         exact = _ExactDistances(tile.vectors, references.vectors, scale, slack) if rounded else None
-        _rank(tile, similarities, references.classes, task, width, scores, excluded, exact)
+        _rank(tile, blocks, references.classes, task, width, scores, excluded, exact)
 
-    if halved and buffer is not None:
-        for rows in _halved_chunks(left, buffer):
-            rank(rows, buffer[: rows.stop - rows.start])
+    if halved:
+        for rows, blocks in _halved_chunks(left, size):
+            rank(rows, blocks)
     else:
-        for_each_chunk(num_queries, size, rank)
+        for_each_chunk(len(queries.classes), size, rank)
 
 
-def _halved_chunks(side: Side, buffer: Tensor) -> Iterator[slice]:
-    """Fill ``buffer`` with the similarities of each chunk of rows to all rows; yield the rows.
+def _halved_chunks(side: Side, size: int) -> Iterator[tuple[slice, list[Tensor]]]:
+    """Yield chunks of ``size`` rows, and their similarities to all rows in blocks of columns.
 
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
     all products is in memory. The offset of the query is left out, since it does not change the
-    order of the references.
+    order of the references. The similarity of a row to itself is minus infinity.
     """
-    size, num_rows = buffer.shape
-    offset = buffer.new_zeros(num_rows) if side.offset is None else side.offset
-    # First row of a later chunk -> its products with each earlier chunk, in order.
-    kept_blocks = defaultdict[int, list[NDArray[np.floating]]](list)
-    for start in range(0, num_rows, size):
-        rows = slice(start, min(start + size, num_rows))
-        similarities = buffer[: rows.stop - start]
+    vectors = side.vectors
+    offset = (vectors.new_zeros(len(vectors)) if side.offset is None else side.offset).numpy()
+    # First row of a later chunk -> its similarities to each earlier chunk, in order.
+    kept = defaultdict[int, list[Tensor]](list)
+    for start in range(0, len(vectors), size):
+        rows = slice(start, start + size)
+        block = dot_products(vectors[rows], vectors[start:]).fill_diagonal_(-torch.inf)
         # NumPy copies, because torch's threads take longer to synchronise than a small copy.
-        for i, block in enumerate(kept_blocks.pop(start, ())):
-            columns = slice(i * size, (i + 1) * size)
-            np.add(block, offset[columns].numpy(), out=similarities[:, columns].numpy())
-        products = dot_products(side.vectors[rows], side.vectors[start:])
-        torch.add(products, offset[start:], out=similarities[:, start:])
-        for later in range(start + size, num_rows, size):
+        array = block.numpy()
+        for later in range(size, len(vectors) - start, size):
             # The columns of the later chunk, transposed: its rows and the columns of this one.
-            kept_blocks[later].append(products[:, later - start :][:, :size].numpy().T.copy())
-        yield rows
+            part = np.add(array[:, later : later + size].T, offset[rows], order="C")
+            kept[start + later].append(torch.from_numpy(part))
+        array += offset[start:]
+        yield rows, [*kept.pop(start, ()), block]
 
 
 def _round_vectors(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
@@ -183,7 +182,7 @@ class _ExactDistances:
 
 def _rank(
     tile: Side,
-    similarities: Tensor,
+    blocks: Sequence[Tensor],
     classes: Tensor,
     task: Task,
     width: int,
@@ -191,16 +190,17 @@ def _rank(
     exclude: Tensor | None,
     exact: _ExactDistances | None,
 ) -> None:
-    """Rank references for a tile of queries that have at most ``width`` own references each."""
-    if exclude is not None:
-        similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
+    """Rank references for a tile of queries that have at most ``width`` own references each.
+
+    ``blocks`` are the similarities to the references, on a GPU a single block.
+    """
     num_own = task.num_own[tile.classes]
     num_candidates = len(classes) - int(exclude is not None)
     # At least 1, even if no query of the tile has an own reference.
     width = max(1, min(width, num_candidates))
     # The highest rank that must be exact: R is at most ``width``.
     depth = max(width, task.limit or 0)
-    on_cpu = similarities.device.type == "cpu"
+    on_cpu = classes.device.type == "cpu"
     # Number of nearest references that are looked at; on a CPU, a farther best own one is found
     # separately below.
     count = min(num_candidates, depth if on_cpu else max(depth, task.first_limit))
@@ -210,17 +210,19 @@ def _rank(
     if on_cpu:
         # Up to the highest rank that must be exact, the order of references matters.
         counts = num_own.clamp(max(task.limit or 0, task.first_limit), count).numpy()
-        is_own = nearest_by_numpy(similarities.numpy(), classes, tile.classes, counts, exact)
+        arrays = [block.numpy() for block in blocks]
+        is_own = nearest_by_numpy(arrays, classes, tile.classes, counts, exact)
         all_ranks = np.arange(1, count + 1, dtype=np.int32)
         ranks = torch.from_numpy(np.sort(np.where(is_own, all_ranks, np.int32(no_match))))
     else:
-        matches = nearest_by_sorting(similarities, classes, tile.classes, count)
+        matches = nearest_by_sorting(blocks[0], classes, tile.classes, count)
         ranks_of_columns = torch.arange(1, count + 1, device=num_own.device)
         ranks = torch.where(matches, ranks_of_columns, no_match).sort(dim=1).values
     if on_cpu and task.first_limit > count:
         missed = ((ranks[:, 0] == no_match) & (num_own > 0)).nonzero().squeeze(1)
-        similarities = similarities[missed]
-        if exact is not None:
+        if exact is None:
+            similarities = torch.cat([block[missed] for block in blocks], dim=1)
+        else:
             similarities = exact.similarities(missed)
             if exclude is not None:
                 similarities.scatter_(1, exclude[missed].unsqueeze(1), -torch.inf)
@@ -259,7 +261,7 @@ def nearest_by_sorting(
 
 
 def nearest_by_numpy(
-    similarities: NDArray[np.floating],
+    blocks: Sequence[NDArray[np.floating]],
     classes: Tensor,
     query_classes: Tensor,
     counts: NDArray[np.int64] | int,
@@ -273,7 +275,7 @@ def nearest_by_numpy(
     order matters, are sorted again by exact distances.
 
     Args:
-        similarities: Shape (Q, M).
+        blocks: Similarities, shape (Q, M), split into blocks of columns.
         classes: Classes of the references, shape (M,).
         query_classes: Classes of the queries, shape (Q,).
         counts: Number of references whose order matters, for each query or for all; the largest is
@@ -281,28 +283,31 @@ def nearest_by_numpy(
         exact: Computes exact distances where similarities are too close; None: similarities are
             exact.
     """
-    slack = similarities.dtype.type(0 if exact is None else exact.slack)
-    num_rows, num_columns = similarities.shape
+    num_rows, num_columns = len(blocks[0]), len(classes)
+    slack = blocks[0].dtype.type(0 if exact is None else exact.slack)
     count = int(np.max(counts))
     group_size = max(1, min(_LARGEST_GROUP, num_columns // (4 * count)))
     num_groups = num_columns // group_size
-    maxima = (
-        similarities[:, : group_size * num_groups]
-        .reshape(num_rows, group_size, num_groups)
-        .max(axis=1)
-    )
-    bound = np.partition(maxima, num_groups - count, axis=1)[:, [num_groups - count]] - slack
-    # Positions of all candidates in the flattened matrix.
-    flat = np.flatnonzero(similarities >= bound)
+    # Positions of all candidates in the flattened matrix, and their similarities.
+    positions, values = [], []
+    # Few rows at a time, so that they stay in the cache.
+    size = max(1, _SEARCHED_ENTRIES // num_columns)
+    for start in range(0, num_rows, size):
+        part = np.concatenate([block[start : start + size] for block in blocks], axis=1)
+        maxima = part[:, : group_size * num_groups].reshape(-1, group_size, num_groups).max(axis=1)
+        maxima.partition(num_groups - count, axis=1)
+        flat = np.flatnonzero(part >= maxima[:, [num_groups - count]] - slack)
+        positions.append(flat + start * num_columns)
+        values.append(part.take(flat))
+    flat = np.concatenate(positions)
     # The candidates become the columns of matrices; shorter rows are padded at infinite distance.
     starts = np.arange(num_rows + 1) * num_columns
     # ``first`` is the index in ``flat`` of each row's first candidate.
     first = np.searchsorted(flat, starts)[:, None]
     index = first[:-1] + np.arange(np.diff(first, axis=0).max())
-    candidates = flat.take(index, mode="clip")
-    distances = -similarities.reshape(-1).take(candidates)
+    candidates = flat.take(index, mode="clip") - starts[:-1, None]
+    distances = -np.concatenate(values).take(index, mode="clip")
     distances[index >= first[1:]] = np.inf
-    candidates -= starts[:-1, None]  # from positions in the flattened matrix to its columns
     is_own = classes.numpy().take(candidates, mode="clip") == query_classes.numpy()[:, None]
     order = np.argsort(distances, axis=1)
     # From columns to positions in the flattened arrays.

@@ -33,9 +33,9 @@ class Side:
         offset = None if self.offset is None else self.offset[rows]
         return Side(self.vectors[rows], offset, self.classes[rows], self.positions[rows])
 
-    def similarities(self, other: Side, out: Tensor | None = None) -> Tensor:
+    def similarities(self, other: Side) -> Tensor:
         """Return the similarity of all pairs, shape (N, M)."""
-        similarities = dot_products(self.vectors, other.vectors, out)
+        similarities = dot_products(self.vectors, other.vectors)
         if self.offset is not None and other.offset is not None:
             similarities.add_(self.offset.unsqueeze(1)).add_(other.offset)
         return similarities

@@ -35,14 +35,11 @@ def test_intel_keeps_mkl(made_by: Callable[[str], None]) -> None:
 
 @pytest.mark.usefixtures("on_amd")
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 500, 7), (257, 1025, 128), (40, 33, 1024)])
-@pytest.mark.parametrize("given", [False, True])
-def test_product_is_that_of_float64(shape: tuple[int, int, int], given: bool) -> None:
+def test_product_is_that_of_float64(shape: tuple[int, int, int]) -> None:
     n, m, d = shape
     x, y = torch.randn(n, d), torch.randn(m, d)
-    out = torch.full((n, 2 * m), torch.nan)[:, :m] if given else None
-    found = dot_products(x, y, out)
+    found = dot_products(x, y)
     torch.testing.assert_close(found.double(), x.double() @ y.double().t(), atol=1e-3, rtol=1e-5)
-    assert out is None or found.data_ptr() == out.data_ptr()
 
 
 @pytest.mark.usefixtures("on_amd")

@@ -25,7 +25,12 @@ def by_hand(similarities: Tensor, count: int) -> list[list[int]]:
 @pytest.mark.parametrize("values", [1, 2, 3, 30, 10**6], ids="{} values".format)
 @pytest.mark.parametrize(("rows", "size", "count"), SHAPES)
 def test_the_nearest_stand_in_order_of_index_where_equal(
-    rows: int, size: int, count: int, values: int, dtype: torch.dtype
+    rows: int,
+    size: int,
+    count: int,
+    values: int,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     generator = torch.Generator().manual_seed(size + values)
     similarities = torch.randint(values, (rows, size), generator=generator).to(dtype) - values // 2
@@ -35,7 +40,9 @@ def test_the_nearest_stand_in_order_of_index_where_equal(
         similarities[torch.arange(rows), torch.arange(rows) % size] = -torch.inf
     classes, own = (torch.randint(2, (n,), generator=generator) for n in (size, rows))
     expected = (classes[torch.tensor(by_hand(similarities, count))] == own[:, None]).tolist()
-    assert nearest_by_numpy(similarities.numpy(), classes, own, count).tolist() == expected
+    blocks = [block.numpy() for block in similarities.split(max(1, size // 3), dim=1)]
+    monkeypatch.setattr(_sorting, "_SEARCHED_ENTRIES", 2 * size)  # two rows at a time
+    assert nearest_by_numpy(blocks, classes, own, count).tolist() == expected
     assert nearest_by_sorting(similarities, classes, own, count).tolist() == expected
 
 
