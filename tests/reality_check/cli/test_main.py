@@ -152,7 +152,7 @@ def test_show_prints_an_experiment_that_loads_again(
 @pytest.mark.parametrize(
     ("name", "kind", "key"),
     [
-        ("quick", "protocol", "iterations_per_epoch: 30"),
+        ("quick", "protocol", "iterations_per_epoch: 20"),
         ("mlrc_5x50", "protocol", "iterations_per_epoch: 100"),  # of its base
         ("conv4", "model", "trunk: conv4"),
         ("glyphs", "dataset", "reader: glyphs"),

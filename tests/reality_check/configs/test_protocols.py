@@ -31,7 +31,7 @@ PRICES = {
     "features_precise": 258,
     "features_retrained": 260,
     "features_quick": 50,
-    "quick": 50,
+    "quick": 31,
     "quick_retrained": 48,
 }
 RACING = {"features", "features_precise", "features_quick", "quick"}
