@@ -271,7 +271,10 @@ def test_a_trial_that_diverges_after_its_first_fold_counts_with_nothing() -> Non
     ("search", "message"),
     [
         ({"race": [0.5, 0.75]}, "a trial that has stopped does not continue"),
-        ({"race": [0.9, 0.9, 0.9]}, r"has 3 fractions, .* at most 2; write search.race: \[0.9, 0.9\]"),
+        (
+            {"race": [0.9, 0.9, 0.9]},
+            r"has 3 fractions, .* at most 2; write search.race: \[0.9, 0.9\]",
+        ),
         ({"race": [0.5]}, r"leaves 5 of 10 trials, .* write race: \[0.7\], or race: \[\]"),
         ({"race": [0.7], "retrain_best": 8}, "at most 7"),
         ({"race": [1.5]}, "less than or equal to 1"),
