@@ -23,7 +23,7 @@ from reality_check.training.methods import (
 from reality_check.utils.errors import UsageError
 
 
-def composed(protocol: str = "quick", **method: Any) -> tuple[Method, Protocol]:
+def composed(protocol: str = "quick_retrained", **method: Any) -> tuple[Method, Protocol]:
     entry = {"name": "m", "loss": "ContrastiveLoss", **method}
     raw = {"name": "x", "dataset": "glyphs", "model": "conv4", "protocol": protocol}
     experiment = compose({**raw, "methods": [entry]})
