@@ -36,6 +36,7 @@ from reality_check.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 BATCH, WIDTH, SIZE, CLASSES = 32, 768, 128, 100
+CATEGORIES = "protocol.categories=[aggregate,ensemble]"
 
 
 def main() -> None:
@@ -53,7 +54,7 @@ def main() -> None:
     if options.million is not None:
         million(options.million)
     elif options.protocol:
-        wall, cpu = verdict(options.protocol)
+        wall, cpu = verdict(f"protocol={options.protocol}", CATEGORIES)
         text = f"`{options.protocol}`, one loss, 10,000 x {WIDTH}"
         print(f"{text}: {wall:.0f} s of wall time, {cpu:.0f} CPU s")
     elif options.stacked:
@@ -198,16 +199,14 @@ def verdict(*changes: str) -> tuple[float, float]:
     """Wall and CPU seconds of one loss on 10,000 x 768 vectors of 100 classes, with reports.
 
     Args:
-        changes: the name of a protocol, and overrides.
+        changes: overrides of the experiment.
     """
-    name, *others = changes
-    others += ["protocol.categories=[aggregate,ensemble]", "protocol={base: " + name + "}"]
     data = vectors(10_000, CLASSES)
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder) / "v.npz", x=data.samples.array(), y=data.labels)
         begin = time.perf_counter()
         before = cpu_seconds()
-        run(experiment(f"dataset.path={folder}/v.npz", *others), Path(folder) / "out")
+        run(experiment(*changes, f"dataset.path={folder}/v.npz"), Path(folder) / "out")
         return time.perf_counter() - begin, cpu_seconds() - before
 
 

@@ -122,6 +122,12 @@ TABLES = {
         32  5   1/0.55           0  0  2  0
         50  10  1/1/1           15  0  4  0
     """,
+    "pairs": """
+        32  5   1/0.6/0.55       0  0  4  0
+        32  5   1/0.55           0  0  2  0
+        16  5   1/0.6/0.55       0  0  4  0
+        16  5   1/0.55           0  0  2  0
+    """,
     "worlds": """
         60  10  1/1/1            0  0  4  0
         60  10  0.6/0.45/0.36    0  0  4  0
@@ -138,8 +144,6 @@ TABLES = {
 AGREES = 0.7
 #: Banks from runs of the program.
 OWN = ("images", "phases")
-#: T, N, race and folds of the real pairs in them.
-PAIRS = ((32, 5, (0.6, 0.55), 4), (32, 5, (0.55,), 2), (16, 5, (0.6, 0.55), 4), (16, 5, (0.55,), 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,13 +201,22 @@ def read(name: str) -> Population:
 
 def read_own(name: str) -> dict[str, Population]:
     """The methods of a bank that came from a run of the program."""
+    found = {}
+    for method, (rows, _) in own_rows(name).items():
+        noise = float(np.std(rows[:, 4] - rows[:, 5])) / math.sqrt(2)
+        found[method] = Population(f"{name}: {method}", from_rows(rows), training=noise)
+    return found
+
+
+def own_rows(name: str) -> dict[str, tuple[Array, Array]]:
+    """The scores of each method of such a bank, and those of its copy, (trials, 6)."""
     with open(f"benchmarks/banks/{name}.csv", newline="") as file:
         lines = list(csv.DictReader(file))
     found = {}
     for method in dict.fromkeys(line["method"] for line in lines):
-        rows = np.array([scores_of(line) for line in lines if line["method"] == method])
-        noise = float(np.std(rows[:, 4] - rows[:, 5])) / math.sqrt(2)
-        found[method] = Population(f"{name}: {method}", from_rows(rows), training=noise)
+        mine = [line for line in lines if line["method"] == method]
+        rows, copies = (np.array([scores_of(line, c) for line in mine]) for c in ("", "_again"))
+        found[method] = rows, copies
     return found
 
 
@@ -232,11 +245,10 @@ def write_own(run: str, out: str) -> None:
         writer = csv.writer(file, lineterminator="\n")
         columns = (f"{name}_{f}" for name in ("validation", "validation_again") for f in range(4))
         writer.writerow(["method", "trial", *columns, "test", "test_again"])
-        for copy in results.methods:
-            (method,) = (m for m in results.methods if m.name == (copy.control_of or copy.name))
-            for trial, again in (
-                zip(method.search, copy.search, strict=True) if copy.control_of else ()
-            ):
+        methods = {method.name: method for method in results.methods}
+        for copy in (method for method in results.methods if method.control_of):
+            method = methods[copy.control_of]
+            for trial, again in zip(method.search, copy.search, strict=True):
                 index = trial.trial_index
                 folds = [100 * v for v in (*trial.fold_values, *again.fold_values)]
                 scores = [*folds, tests[method.name, index], tests[copy.name, index]]
@@ -511,14 +523,8 @@ def designs(table: str) -> list[Design]:
 
 def real_pairs(bank: str, design: Design) -> Iterator[str]:
     """Equal losses whose trials are those of the bank, each used once with each kind of draws."""
-    with open(f"benchmarks/banks/{bank}.csv", newline="") as file:
-        lines = list(csv.DictReader(file))
     generator = np.random.default_rng(0)
-    for method in dict.fromkeys(line["method"] for line in lines):
-        both = (
-            np.array([scores_of(line, copy) for line in lines if line["method"] == method])
-            for copy in ("", "_again")
-        )
+    for method, both in own_rows(bank).items():
         first, again = (
             design.run_each(each.reshape(-1, design.trials, each.shape[1]), generator)
             for each in both
@@ -548,8 +554,7 @@ def main() -> None:
         write_own(options.bank_of, f"benchmarks/banks/{options.table}.csv")
         return
     if options.table == "pairs":
-        small = [Design(*d[:2], (1.0, *d[2]), 0, 0, d[3], 0) for d in PAIRS]
-        for bank, design in itertools.product(OWN, small):
+        for bank, design in itertools.product(OWN, designs("pairs")):
             print(*real_pairs(bank, design), sep="\n")
         return
     count, start = 200 if options.quick else options.campaigns, time.process_time()

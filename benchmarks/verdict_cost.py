@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
-from features import experiment, verdict
+from features import CATEGORIES, experiment, verdict
 from racing import LEVEL, Array, Design, Population, p_values, power, rate, read
 from scipy.stats import ttest_ind
 from worlds import row
@@ -89,10 +89,11 @@ def main() -> None:
     print(row("protocol", *head, *["seconds, CPU seconds"] * options.run))
     print("|---" * (4 + options.run) + "|")
     for name, (base, *changes) in PROTOCOLS.items():
-        made = experiment(f"protocol={base}", "protocol.categories=[aggregate,ensemble]", *changes)
+        overrides = [f"protocol={base}", CATEGORIES, *changes]
+        made = experiment(*overrides)
         cells = [str(count_trainings(made)), *compared(bank, made.protocol, options.campaigns)]
         if options.run:
-            cells.append(", ".join(f"{each:.0f}" for each in verdict(base, *changes)))
+            cells.append(", ".join(f"{each:.0f}" for each in verdict(*overrides)))
         print(row(name, *cells), flush=True)
 
 
