@@ -31,7 +31,7 @@ from reality_check.evaluation.scoring import Metrics
 from reality_check.launch.check import check
 from reality_check.launch.open_folder import open_folder
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.launch.work_loop import WorkLoop
+from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.studies.plan import StudyState
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.prepared_experiment import PreparedExperiment
@@ -125,7 +125,7 @@ def make(options: argparse.Namespace, out: Path) -> None:
     checked = check(experiment)
     with open_folder(checked, out) as recorded:
         prepared = PreparedExperiment(recorded.experiment, checked.dataset)
-        WorkLoop(recorded, MadeUp(prepared, out)).run()
+        work_on([WorkLoop(recorded, MadeUp(prepared, out))])
 
 
 if __name__ == "__main__":

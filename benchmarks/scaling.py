@@ -508,9 +508,9 @@ class TimedLoop(WorkLoop):
 
     clock = Clock()
 
-    def _work_on_next_unit(self) -> Literal["worked", "wait", "done"]:
+    def step(self) -> Literal["worked", "wait", "done"]:
         before = self.clock.seconds["storage"]
-        outcome = super()._work_on_next_unit()
+        outcome = super().step()
         if outcome == "wait":
             asked = self.clock.seconds["storage"] - before
             self.clock.seconds["storage"] -= asked

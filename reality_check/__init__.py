@@ -8,7 +8,8 @@
 ``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data;
 ``rc.load_results(out_dir)`` reads them again later, ``rc.load_network(out_dir, method)`` a trained
 network, and ``rc.track(out_dir, ["mlflow"])`` sends its trials to a tracker.
-``rc.compare(table)`` judges trials that were made elsewhere.
+``rc.compare(table)`` judges trials that were made elsewhere. ``rc.run_suite(suite, out_dir)`` does
+the same on several data sets (``rc.load_suite``).
 """
 
 from __future__ import annotations
@@ -28,13 +29,20 @@ from reality_check._version import __version__
 from reality_check.utils.errors import UsageError
 
 if TYPE_CHECKING:
-    from reality_check.api import load_network, load_results, run, track
+    from reality_check.api import load_network, load_results, run, run_suite, track
     from reality_check.config import Experiment, load_experiment
     from reality_check.config.described import Description, describe
+    from reality_check.config.suite import Suite, load_suite
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
     from reality_check.report.compared import compare
-    from reality_check.results import ExperimentResults, MethodRecords, Record, ResultRow
+    from reality_check.results import (
+        ExperimentResults,
+        MethodRecords,
+        Record,
+        ResultRow,
+        SuiteResults,
+    )
 
 __all__ = [
     "Description",
@@ -44,6 +52,8 @@ __all__ = [
     "Parallelism",
     "Record",
     "ResultRow",
+    "Suite",
+    "SuiteResults",
     "TrainedNetwork",
     "UsageError",
     "__version__",
@@ -52,7 +62,9 @@ __all__ = [
     "load_experiment",
     "load_network",
     "load_results",
+    "load_suite",
     "run",
+    "run_suite",
     "track",
 ]
 
@@ -66,12 +78,16 @@ _HOMES = {
     "MethodRecords": "results",
     "Record": "results",
     "ResultRow": "results",
+    "Suite": "config.suite",
+    "SuiteResults": "results",
     "TrainedNetwork": "evaluation.trained_network",
     "Parallelism": "launch.parallelism",
     "compare": "report.compared",
     "load_network": "api",
     "load_results": "api",
+    "load_suite": "config.suite",
     "run": "api",
+    "run_suite": "api",
     "track": "api",
 }
 

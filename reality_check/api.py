@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.published_scores import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import sources_of
+from reality_check.config.suite import Suite, check_alike
 from reality_check.papers.published_comparison import comparable_tables
 from reality_check.registry.joining import joined
 from reality_check.registry.pack import (
@@ -35,10 +35,18 @@ from reality_check.report.combine import (
 )
 from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.own_columns import compute_columns
-from reality_check.report.writing import pack_pages, write_grouped_report, write_report
-from reality_check.results import ExperimentResults
+from reality_check.report.writing import (
+    pack_pages,
+    write_report,
+    write_suite_report,
+)
+from reality_check.results import ExperimentResults, SuiteResults
 from reality_check.studies.growth import read_steps
-from reality_check.studies.output_folder import check_same_experiment, load_locked
+from reality_check.studies.output_folder import (
+    check_same_experiment,
+    describe_differences,
+    load_locked,
+)
 from reality_check.studies.plan import StudyKey
 from reality_check.studies.recorded_experiment import (
     RecordedExperiment,
@@ -46,8 +54,14 @@ from reality_check.studies.recorded_experiment import (
     read_recorded,
 )
 from reality_check.studies.storage import check_workers
+from reality_check.studies.suite_folder import (
+    is_suite,
+    lock_suite,
+    member_folders,
+    suite_name,
+)
 from reality_check.trackers.tracking import Tracking
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, WorkFailed, every, labelled
 from reality_check.utils.files import atomic_write
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.passwords import lent_password
@@ -103,6 +117,68 @@ def run(
         UsageError: the experiment cannot run as it is given.
         WorkFailed: a training raised an exception.
     """
+    folder, options = Path(out_dir), (workers, watch, log, trackers, max_seconds)
+    return _run({folder: experiment}, folder, *options)[0][0]
+
+
+def run_suite(
+    suite: Suite,
+    out_dir: str | Path,
+    workers: int | Parallelism | None = None,
+    watch: Callable[[RecordedExperiment], None] = lambda recorded: None,
+    log: Callable[[str], None] = lambda text: None,
+    trackers: Sequence[str] = (),
+    max_seconds: float = math.inf,
+) -> SuiteResults:
+    """Run a suite to its end, or continue it, and write the report over all data sets.
+
+    Workers go on to the next data set when nothing is free in the one before. If a training raises
+    an exception, the other data sets are finished first. Called again with further data sets, it
+    runs these.
+
+    Args:
+        suite: see :func:`reality_check.load_suite`.
+        out_dir: The output folder, in which every data set has the output folder of an experiment.
+        workers: as for :func:`run`.
+        watch: called several times a second with the first experiment that is not complete.
+        log: as for :func:`run`.
+        trackers: as for :func:`run`.
+        max_seconds: as for :func:`run`.
+
+    Raises:
+        UsageError: an experiment cannot run as it is given.
+        WorkFailed: a training raised an exception; the report is written before.
+    """
+    folder, options = Path(out_dir), (workers, watch, log, trackers, max_seconds)
+    members = {folder / name: experiment for name, experiment in suite.members.items()}
+    if getattr(workers, "processes_per_network", 1) > 1:
+        raise UsageError(
+            "--processes-per-network is for one experiment; run the data sets of the suite one by "
+            "one, then reality-check report DIR DIR ... --across --out DIR."
+        )
+    results, failure = _run(members, folder, *options, begin=lock_suite(suite, folder))
+    over_all = SuiteResults(suite.name, dict(zip(suite.members, results, strict=True)))
+    write_suite_report(over_all, folder)
+    if failure is not None:
+        raise failure
+    return over_all
+
+
+def _run(
+    members: Mapping[Path, Experiment],
+    out_dir: Path,
+    workers: int | Parallelism | None,
+    watch: Callable[[RecordedExperiment], None],
+    log: Callable[[str], None],
+    trackers: Sequence[str],
+    max_seconds: float,
+    begin: contextlib.AbstractContextManager[None] | None = None,
+) -> tuple[list[ExperimentResults], Exception | None]:
+    """Run the experiment, or those of a suite, of each folder; see :func:`run`.
+
+    Returns:
+        The results, whose reports are written, and why the work on a suite failed.
+    """
     from reality_check.launch.check import check
     from reality_check.launch.open_folder import open_folder
     from reality_check.launch.parallelism import Parallelism
@@ -115,25 +191,45 @@ def run(
             "--for (max_seconds) is for workers of this machine, but SLURM jobs continue without "
             "this command: leave it out, or limit each job with slurm.hours."
         )
-    parallelism.check(experiment)
-    check_workers(experiment.storage, len(parallelism.device_groups()))
-    experiment, folder = parallelism.on_device(experiment), Path(out_dir)
-    tracking = Tracking(experiment.name, folder, trackers)
+    tracking: dict[Path, Tracking] = {}
+    with contextlib.ExitStack() as stack:
+        checks = []
+        for folder, experiment in members.items():
+            parallelism.check(experiment)
+            check_workers(experiment.storage, len(parallelism.device_groups()))
+            tracking[folder] = Tracking(experiment.name, folder, trackers)
+            stack.enter_context(lent_password(experiment.storage))
+            on_device = parallelism.on_device(experiment)
+            is_trained_here = parallelism.launcher == "local"
+            one = partial(check, on_device, is_trained_here, read_steps(folder))
+            checks.append(one if len(members) == 1 else partial(labelled, folder.name, one))
+        checked = every(checks)
+        if len(members) > 1:
+            plain = [each.experiment.plain() | {"code": dict(each.code)} for each in checked]
+            check_alike({f.name: item for f, item in zip(members, plain, strict=True)})
+        with begin or contextlib.nullcontext():
+            opened = [
+                stack.enter_context(open_folder(each, folder, log))
+                for each, folder in zip(checked, members, strict=True)
+            ]
 
-    def watch_and_track(recorded: RecordedExperiment) -> None:
-        watch(recorded)
-        tracking(recorded)
+        def watch_and_track(recorded: RecordedExperiment) -> None:
+            watch(recorded)
+            tracking[recorded.out_dir](recorded)
 
-    with lent_password(experiment.storage):
-        is_trained_here = parallelism.launcher == "local"
-        checked = check(experiment, is_trained_here, read_steps(folder))
-        with open_folder(checked, folder, log) as recorded:
+        failure: Exception | None = None
+        try:
             with contextlib.suppress(Stopped):  # the time is over
-                work(recorded, parallelism, watch_and_track, log, deadline)
-            tracking.finish(recorded)
+                work(opened, out_dir, parallelism, watch_and_track, log, deadline)
+        except (UsageError, WorkFailed) as error:
+            if len(members) == 1:
+                raise
+            failure = error
+        for recorded in opened:
+            tracking[recorded.out_dir].finish(recorded)
             if recorded.is_complete():
                 compute_columns(recorded, partial(collect, recorded, importance=False), log)
-            return _write(recorded)
+        return [_write(recorded) for recorded in opened], failure
 
 
 def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
@@ -158,11 +254,31 @@ def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
     return tracking
 
 
-def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentResults:
+def report_across(folders: Sequence[str | Path], out_dir: str | Path) -> SuiteResults:
+    """Write one report over several data sets, from finished runs of the same methods.
+
+    Args:
+        folders: At least two output folders or packs, of a data set each, which are only read.
+        out_dir: The folder for the report, which must not be the output folder of a run.
+
+    Raises:
+        UsageError: a run cannot be read, two have the same data set, or they differ in what must be
+            the same for one verdict; or ``out_dir`` is an output folder.
+    """
+    target = _report_folder(Path(out_dir))
+    members = {source.label: source.results for source in _sources(folders)}
+    results = SuiteResults(" + ".join(members), members)
+    write_suite_report(results, target)
+    return results
+
+
+def report(
+    out_dir: str | Path, compare_published: bool = False
+) -> ExperimentResults | SuiteResults:
     """Write the report of an output folder again, from its records.
 
     Args:
-        out_dir: The experiment's output folder.
+        out_dir: The output folder of an experiment, or of a suite, with those of its data sets.
         compare_published: whether published tables of the same data set are compared with the
             results (:mod:`reality_check.papers.published_comparison`).
 
@@ -171,42 +287,58 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
             there is nothing to compare it with.
     """
     folder = Path(out_dir)
+    if is_suite(folder) and not compare_published:
+        results = _suite_results(folder, lambda member: _write(read_recorded(member)))
+        write_suite_report(results, folder)
+        return results
     tables = comparable_tables(load_locked(folder)) if compare_published else ()
     return _write(read_recorded(folder), tables)
 
 
-def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[ExperimentResults]:
-    """Write one report of several output folders.
+def _suite_results(folder: Path, read: Callable[[Path], ExperimentResults]) -> SuiteResults:
+    """Return the results of a suite's output folder, those of each data set by ``read``."""
+    members = {member.name: read(member) for member in member_folders(folder)}
+    return SuiteResults(suite_name(folder), members)
 
-    Folders with the same data set, split, network and protocol share one table. Otherwise each
-    group that agrees in them gets its own table, and the report says what differs.
+
+def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> ExperimentResults:
+    """Write one report of several output folders, with all their methods in its tables.
 
     Args:
-        folders: At least two output folders or packs, which are only read.
+        folders: Output folders or packs with the same data set, split, network and protocol, which
+            are only read.
         out_dir: The folder for the report, which must not be the output folder of an experiment.
 
-    Returns:
-        The results of each group, in the order of the folders.
-
     Raises:
-        UsageError: a folder was not written by reality-check or is named twice, or
-            ``out_dir`` is an output folder.
+        UsageError: a folder was not written by reality-check or is named twice, their numbers are
+            not comparable, or ``out_dir`` is an output folder.
     """
-    target, paths = Path(out_dir), [Path(folder) for folder in folders]
-    if (target / "experiment.yaml").exists():
+    target, sources = _report_folder(Path(out_dir)), _sources(folders)
+    for source in sources[1:]:
+        first = sources[0]
+        if keys := differences(first.results, source.results):
+            both = describe_differences(
+                keys, first.results.config, source.results.config, (first.label, source.label)
+            )
+            raise UsageError(
+                f"{first.path} and {source.path} are not comparable: {both}. A method with a "
+                "higher number in another data set, split, network or protocol is not better: "
+                "write a report of each; with --across, the same methods on different data sets "
+                "get one verdict."
+            )
+    results = combine(sources)
+    write_report(results, target)
+    return results
+
+
+def _report_folder(path: Path) -> Path:
+    """Return a folder for a report of several runs, unless it is the output folder of one."""
+    if (path / "experiment.yaml").exists() or is_suite(path):
         raise UsageError(
-            f"--out {target} is the output folder of an experiment, whose own report would be "
+            f"--out {path} is the output folder of a run, whose own report would be "
             "overwritten; name another folder for the report of several."
         )
-    grouped = groups(_sources(paths, load_results))
-    results = [combine(group) for group in grouped]
-    if len(results) == 1:
-        write_report(results[0], target)
-        return results
-    # What differs between any two groups.
-    keys = {key for pair in itertools.combinations(results, 2) for key in differences(*pair)}
-    write_grouped_report(results, sorted(keys), target)
-    return results
+    return path
 
 
 def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = True) -> Path:
@@ -230,7 +362,7 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
     content = open_pack(folder)
     if not queries:
         content = without_queries(content)
-    atomic_write(target, pack_bytes(content, pack_pages(load_results(folder))))
+    atomic_write(target, pack_bytes(content, pack_pages(collect(recorded_of(folder)))))
     return target
 
 
@@ -258,7 +390,7 @@ def merge(sources: Sequence[str | Path], out_dir: str | Path) -> ExperimentResul
     if check_same_experiment(joint_run.experiment, folder):
         raise UsageError(f"{folder} holds this joint run already; name a new folder with --out.")
     write_folder(joint_run, folder)
-    return report(folder)
+    return _write(read_recorded(folder))
 
 
 def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
@@ -275,23 +407,21 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
         UsageError: a run cannot be read, is not finished, or is the same as another one.
     """
     target = _checked_file(Path(file))
-    grouped = groups(
-        _sources(
-            [Path(run) for run in runs],
-            lambda path: collect(recorded_of(path), importance=False),
-        )
-    )
+    grouped = groups(_sources(runs, importance=False))
     atomic_write(target, leaderboard_html(grouped))
     return len(grouped)
 
 
-def _sources(paths: Sequence[Path], load: Callable[[Path], ExperimentResults]) -> list[Source]:
+def _sources(folders: Sequence[str | Path], importance: bool = True) -> list[Source]:
     """Return the results in folders or packs, each with its path and a label that names it."""
-    labels = folder_labels(paths)
-    return [Source(label, path, load(path)) for label, path in zip(labels, paths, strict=True)]
+    paths = [member for folder in folders for member in member_folders(Path(folder))]
+    return [
+        Source(label, path, collect(recorded_of(path), importance=importance))
+        for label, path in zip(folder_labels(paths), paths, strict=True)
+    ]
 
 
-def load_results(out_dir: str | Path) -> ExperimentResults:
+def load_results(out_dir: str | Path) -> ExperimentResults | SuiteResults:
     """Read the results of an output folder, finished or not. Nothing is trained or written.
 
     >>> import reality_check as rc
@@ -302,15 +432,19 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
 
     Args:
         out_dir: The output folder, with ``experiment.yaml`` and the records of the trainings (or
-            with these in the storage that the experiment names); or a pack, see :func:`pack`.
+            with these in the storage that the experiment names); or a pack, see :func:`pack`; or
+            the output folder of a suite.
 
     Returns:
-        The same plain data as :func:`run` returns.
+        The same plain data as :func:`run` returns, or :func:`run_suite` for a suite.
 
     Raises:
         UsageError: this is not an output folder of reality-check, or its records are not there.
     """
-    return collect(recorded_of(Path(out_dir)))
+    folder = Path(out_dir)
+    if not is_suite(folder):
+        return collect(recorded_of(folder))
+    return _suite_results(folder, lambda member: collect(recorded_of(member)))
 
 
 def load_network(

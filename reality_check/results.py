@@ -486,3 +486,39 @@ class ExperimentResults:
             }
             for method, stage, trial, score in trials
         ]
+
+
+@dataclass(frozen=True)
+class SuiteResults:
+    """The results of the same methods on several data sets.
+
+    Attributes:
+        name: the name of the suite.
+        members: the results on each data set, by its name, in the order of the suite.
+    """
+
+    name: str
+    members: Mapping[str, ExperimentResults]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every data set is finished."""
+        return all(results.finished for results in self.members.values())
+
+    @property
+    def independent(self) -> bool:
+        """Whether data sets share no draws, since their experiments have different seeds."""
+        seeds = [
+            seed
+            for results in self.members.values()
+            for seed in {f.seed for f in results.folders} or {results.config.get("seed")}
+        ]
+        return None not in seeds and len({*seeds}) == len(seeds)
+
+    def records(self, baselines: bool = False) -> list[Record]:
+        """Return the records of all data sets; their ``experiment`` is the name of the data set."""
+        return [
+            {**record, "experiment": name}
+            for name, results in self.members.items()
+            for record in results.records(baselines)
+        ]

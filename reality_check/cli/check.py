@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reality_check.cli.parsing import Commands, add_command, add_experiment
+from reality_check.utils.errors import every, labelled
 from reality_check.utils.exit_status import DONE
 from reality_check.utils.text import duration
 
 if TYPE_CHECKING:
     from reality_check.config.schema import Experiment
+    from reality_check.config.suite import Suite
+    from reality_check.launch.cost import CostEstimate
     from reality_check.statistics import Shares
     from reality_check.training.preflight import LossCheck
 
@@ -27,6 +32,7 @@ examples:
   reality-check check experiment.yaml protocol=mlrc   the cost with mlrc
   reality-check check cub200_mlrc dataset.path=/my/CUB_200_2011
   reality-check check mine.yaml --like runs/first     detectable differences
+  reality-check check four_features                   a suite: all data sets
 
 exit status: 0 everything can run, 2 something cannot
 """
@@ -45,22 +51,40 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reality_check.config import load_experiment
+    from reality_check.config.suite import Suite, load
 
     like = None
     if options.like is not None:
-        from reality_check.api import load_results
+        from reality_check.registry.pack import recorded_of
+        from reality_check.report.collect import collect
         from reality_check.report.planning import scatter_of
 
-        like = scatter_of(load_results(options.like))
-    print_check(load_experiment(options.experiment, options.overrides), like)
+        like = scatter_of(collect(recorded_of(Path(options.like))))
+    loaded = load(options.experiment, options.overrides)
+    if isinstance(loaded, Suite):
+        _print_suite(loaded, like)
+    else:
+        print_check(loaded, like)
     command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
     print(f"Everything can run. Next: {command}")
     return DONE
 
 
-def print_check(experiment: Experiment, like: Shares | None = None) -> None:
-    """Check an experiment without training.
+def _print_suite(suite: Suite, like: Shares | None) -> None:
+    """Check the experiments of a suite, and print their cost together."""
+    costs = every(  # the mistakes of all data sets together, such as each that is missing
+        partial(labelled, name, partial(print_check, experiment, like))
+        for name, experiment in suite.members.items()
+    )
+    seconds, trainings = sum(c.seconds for c in costs), sum(c.trainings for c in costs)
+    print(
+        f"all {len(costs)} data sets: {trainings} trainings, about {duration(seconds)} for one "
+        "worker; the report says on how many data sets a loss is above another one"
+    )
+
+
+def print_check(experiment: Experiment, like: Shares | None = None) -> CostEstimate:
+    """Check an experiment without training; return its cost.
 
     Args:
         experiment: a validated experiment.
@@ -113,6 +137,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     num_compared = sum(method.control_of is None for method in experiment.methods)
     if num_compared > 1:
         print(resolution_sentence(experiment.protocol, num_compared, like))
+    return cost
 
 
 def _describe_loss(checked: LossCheck) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from reality_check.cli.parsing import Commands, add_command, positive
+from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
+from reality_check.utils.text import duplicates
 
 _DETAILS = """\
 TABLE.csv has a row for each trial of a sweep, with the columns method, trial,
@@ -18,6 +21,7 @@ table says is asked for: docs/compare.md.
 examples:
   reality-check compare sweep.csv --draws independent --scores own
   reality-check compare wandb.csv --columns trial=ID,validation=-loss,test=acc
+  reality-check compare cub.csv cars.csv --draws independent --scores own
   reality-check compare adam,sgd --optuna sqlite:///sweep.db --columns test=acc
 """
 
@@ -39,7 +43,10 @@ def add_parser(commands: Commands) -> None:
     title = "give the verdict on trials that were made elsewhere"
     command = add_command(commands, "compare", run, title, _DETAILS)
     command.add_argument(
-        "table", metavar="TABLE", help="a .csv file; with --optuna STUDY,METHOD=STUDY,..."
+        "table",
+        nargs="+",
+        metavar="TABLE",
+        help="a .csv file; with --optuna STUDY,METHOD=STUDY,...; several files are data sets",
     )
     command.add_argument("--optuna", metavar="URL", help="storage of the studies")
     for name, text in _OPTIONS.items():
@@ -52,11 +59,18 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.report.compared import compare, study_rows
     from reality_check.report.render.summary_json import summary_json
 
-    table = options.table
-    if options.optuna is not None:
+    table, *others = options.table
+    if options.optuna is not None and not others:
         table = study_rows(options.optuna, table)
-    names = (name.replace("-", "_") for name in _OPTIONS)
-    data = compare(table, **{name: getattr(options, name) for name in names})
+    elif others:
+        names = [Path(file).stem for file in options.table]
+        if options.optuna is not None or duplicates(names):
+            raise UsageError(
+                "several tables must be .csv files, each named after another data set."
+            )
+        table = dict(zip(names, options.table, strict=True))
+    keywords = (name.replace("-", "_") for name in _OPTIONS)
+    data = compare(table, **{name: getattr(options, name) for name in keywords})
     print(summary_json(data) if options.json else data["text"], end="")
     return DONE
 

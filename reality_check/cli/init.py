@@ -20,6 +20,7 @@ examples:
   reality-check init
   reality-check init arcface_or_mine.yaml
   reality-check init --features birds_features
+  reality-check init --suite cub200,cars196
 
 Then: reality-check check FILE, and reality-check run FILE.
 """
@@ -35,18 +36,34 @@ def add_parser(commands: Commands) -> None:
         metavar="FILE",
         help="the YAML to write, in this or another folder (default: experiment.yaml)",
     )
-    command.add_argument(
+    subject = command.add_mutually_exclusive_group()
+    subject.add_argument(
+        "--suite",
+        metavar="NAME,NAME,...",
+        type=names,
+        default=[],
+        help="compare losses on several data sets, for one verdict over all",
+    )
+    subject.add_argument(
         "--features",
         metavar="FILE",
         help="compare losses on the vectors in this file, e.g. from reality-check embed",
     )
 
 
+def names(text: str) -> list[str]:
+    """Parse the names of two data sets or more, for argparse, whose message has this name."""
+    found = [name.strip() for name in text.split(",")]
+    if len(found) < 2 or not all(found):
+        raise ValueError
+    return found
+
+
 def run(options: argparse.Namespace) -> int:
     from reality_check.cli.starter import write_starter
 
     path = at_home(options.file)
-    print(*write_starter(path, options.features), sep="\n")
+    print(*write_starter(path, options.features, options.suite), sep="\n")
     print("Next: edit the loss and the YAML, or leave them as they are for now; then")
     if path.parent != Path():
         print(f"  cd {shlex.quote(str(path.parent))}")

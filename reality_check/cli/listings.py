@@ -21,6 +21,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.named import expand
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment
+from reality_check.config.suite import Suite, load
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.deviations import against_reference, own_ranges
 from reality_check.report.wording import counted
@@ -62,10 +63,11 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> None:
     elif what in _KINDS:
         _print_classes(_KINDS[what])
     elif Path(what).exists() or what in config_files("experiments") or what in paper_files():
-        experiment = load_experiment(what, overrides)
-        for line in _summary(experiment):
-            print(f"# {line}")
-        print(dump_yaml(experiment.plain(), compact=True), end="")
+        loaded = load(what, overrides)
+        for experiment in loaded.members.values() if isinstance(loaded, Suite) else [loaded]:
+            for line in _summary(experiment):
+                print(f"# {line}")
+            print(dump_yaml(experiment.plain(), compact=True), end="")
     else:
         _print_part(what, overrides)
 

@@ -42,7 +42,11 @@ class ProgressLines:
 
     def __call__(self, recorded: RecordedExperiment) -> None:
         """Poll the experiment, at most every few seconds."""
-        if self._watch is None:  # the first call; a finished stage has no trial index
+        if self._recorded is None or recorded.out_dir != self._recorded.out_dir:
+            if self._recorded is not None:  # the next data set of a suite
+                self._poll()
+                self._report(f"{recorded.experiment.name}:")
+            # A finished stage has no trial index.
             self._recorded, self._watch = recorded, Watch(recorded)
             if earlier := sum(finished.trial_index is not None for finished in self._watch.news()):
                 self._report(f"{earlier} trials and reproductions were complete before")

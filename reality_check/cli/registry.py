@@ -49,7 +49,11 @@ def add_pack_parser(commands: Commands) -> None:
     command = add_command(commands, "pack", run_pack, title, _PACK_DETAILS)
     command.add_argument("dir", type=Path, metavar="DIR", help="output folder of a finished run")
     command.add_argument(
-        "--out", type=Path, metavar="FILE", help="the file to write (default: DIR.pack)"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the file to write (default: DIR.pack); of a suite, the folder for a pack of each "
+        "data set",
     )
     command.add_argument(
         "--without-queries",
@@ -89,9 +93,15 @@ def _add_runs(command: argparse.ArgumentParser) -> None:
 
 def run_pack(options: argparse.Namespace) -> int:
     from reality_check.api import pack
+    from reality_check.studies.suite_folder import member_folders
 
-    file = pack(options.dir, options.out, not options.without_queries)
-    print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
+    folder = options.dir.resolve()
+    for member in member_folders(folder):
+        target = options.out
+        if member != folder:  # a data set of a suite
+            target = (options.out or folder.parent) / f"{folder.name}_{member.name}.pack"
+        file = pack(member, target, not options.without_queries)
+        print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
     return DONE
 
 

@@ -19,11 +19,13 @@ examples:
   reality-check report runs/quickstart
   reality-check report runs/cub200_mlrc --compare published
   reality-check report runs/mine runs/baselines --out runs/both
+  reality-check report runs/cub runs/cars --across --out runs/both
 
 Several folders give one report, in the folder given by --out. A pack can take
-the place of an output folder, but always needs --out. If data set, split,
-network and protocol are the same, all methods are in one table; otherwise each
-group has its own, and the report lists the differences.
+the place of an output folder, but always needs --out. Data set, split, network
+and protocol must be the same, and all methods are in one table. With --across,
+runs of the same methods on different data sets give one verdict
+(docs/suites.md).
 """
 
 
@@ -39,6 +41,11 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for a report of several folders"
+    )
+    command.add_argument(
+        "--across",
+        action="store_true",
+        help="one verdict over several data sets, from a run of the same methods on each",
     )
     command.add_argument(
         "--compare",
@@ -61,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError(f"{folder} is a file; the report of a pack needs a folder: add --out DIR.")
     results = report(folder, options.compare == "published")
     print_summary(results)
-    for table in results.published:
+    for table in getattr(results, "published", ()):
         print(f"Compared with: {table.source}.")
     print(f"Report: {folder / 'report.html'}")
     return DONE
@@ -69,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _report_folders(options: argparse.Namespace) -> int:
     """Write one report on several folders, or on packs, into the folder ``--out``."""
-    from reality_check.api import report_folders
+    from reality_check.api import report_across, report_folders
     from reality_check.cli.run_summary import print_summary
 
     is_one_folder = len(options.dirs) == 1 and not options.dirs[0].is_file()
@@ -78,11 +85,7 @@ def _report_folders(options: argparse.Namespace) -> int:
             "a report of several folders is written as reality-check report DIR DIR ... --out DIR, "
             "without --compare; that of one folder goes into the folder itself, without --out."
         )
-    groups = report_folders(options.dirs, options.out)
-    if len(groups) > 1:
-        print(f"{len(groups)} groups whose numbers are not comparable; the report says why.")
-    for results in groups:
-        print(f"{results.name}:")
-        print_summary(results)
+    write = report_across if options.across else report_folders
+    print_summary(write(options.dirs, options.out))
     print(f"Report: {options.out / 'report.html'}")
     return DONE

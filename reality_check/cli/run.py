@@ -6,9 +6,8 @@ import argparse
 import math
 import sys
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reality_check.cli.parsing import (
     Commands,
@@ -24,7 +23,8 @@ from reality_check.utils.text import duration
 
 if TYPE_CHECKING:
     from reality_check.config.schema import Experiment
-    from reality_check.results import ExperimentResults
+    from reality_check.config.suite import Suite
+    from reality_check.results import ExperimentResults, SuiteResults
 
 _DETAILS = f"""\
 examples:
@@ -33,6 +33,7 @@ examples:
   reality-check run experiment.yaml protocol=mlrc --out runs/whole
   reality-check run cub200_mlrc --devices 0,1,2,3 --folds-at-once 4
   reality-check run cub200_mlrc --for 4h
+  reality-check run four_features --workers 2     a suite: several data sets
 
 Everything is checked before the first training. A mistake is reported in one
 sentence, and nothing is written. Afterwards DIR holds experiment.yaml (all
@@ -147,18 +148,23 @@ def _add_launcher(command: Parser) -> None:
 def run(options: argparse.Namespace) -> int:
     from reality_check.cli.run_summary import print_summary
     from reality_check.cli.status_view import print_status
-    from reality_check.config import load_experiment
+    from reality_check.config.suite import Suite, load
     from reality_check.studies.recorded_experiment import read_experiment
+    from reality_check.studies.suite_folder import member_folders
 
     started = time.monotonic()
     slurm = [f"slurm.{setting}" for setting in options.slurm]
-    experiment = load_experiment(options.experiment, options.overrides + slurm)
+    experiment = load(options.experiment, options.overrides + slurm)
     out_dir = options.out or Path("runs") / experiment.name
     is_plain = not (options.quiet or options.json)
     if is_plain:
-        names = [method.name for method in experiment.methods]
+        members = experiment.members if isinstance(experiment, Suite) else {"": experiment}
+        first = next(iter(members.values()))
+        names = [method.name for method in first.methods]
         shown = ", ".join(names) if len(names) <= _MAX_NAMED else f"{len(names)} methods"
-        print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
+        protocols = ", ".join(dict.fromkeys(each.protocol.name for each in members.values()))
+        on = f" on {', '.join(members)}" if len(members) > 1 else ""
+        print(f"{experiment.name} ({shown}){on}, protocol {protocols}, into {out_dir}")
     try:
         results = _run_with_progress(experiment, out_dir, options)
     except KeyboardInterrupt:
@@ -174,8 +180,8 @@ def run(options: argparse.Namespace) -> int:
         )
         return FAILED
     if not results.finished:
-        if is_plain:
-            print_status(read_experiment(out_dir))
+        for folder in member_folders(out_dir) if is_plain else ():
+            print_status(read_experiment(folder))
         print(
             f"Stopped by --for after {duration(time.monotonic() - started)}. Scores so far, "
             f"without a verdict: {out_dir / 'report.html'}. To continue: {options.again}",
@@ -190,8 +196,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run_with_progress(
-    experiment: Experiment, out_dir: Path, options: argparse.Namespace
-) -> ExperimentResults:
+    experiment: Experiment | Suite, out_dir: Path, options: argparse.Namespace
+) -> ExperimentResults | SuiteResults:
     """Run an experiment and show its progress in the form that options and terminal ask for."""
     from rich.console import Console
 
@@ -209,14 +215,19 @@ def _run_with_progress(
         options.devices,
         options.launcher,
     )
-    run = partial(
-        api.run,
-        experiment,
-        out_dir,
-        parallelism,
-        trackers=options.track,
-        max_seconds=options.max_seconds,
-    )
+    from reality_check.config.suite import Suite
+
+    settings: dict[str, Any] = {
+        "workers": parallelism,
+        "trackers": options.track,
+        "max_seconds": options.max_seconds,
+    }
+
+    def run(**more: Any) -> ExperimentResults | SuiteResults:
+        if isinstance(experiment, Suite):
+            return api.run_suite(experiment, out_dir, **settings, **more)
+        return api.run(experiment, out_dir, **settings, **more)
+
     if options.quiet:
         return run()
     console, lines = Console(stderr=True), ProgressLines(options.json)

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from reality_check.cli.columns import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
+from reality_check.report.sections.across import headline as headline_across
 from reality_check.report.sections.verdict import headline, leaders, limits
+from reality_check.report.suite_summary import SuiteSummary
 from reality_check.report.summary import Summary
 from reality_check.report.tables import not_trained
-from reality_check.report.wording import listed, size_text
-from reality_check.results import ExperimentResults
+from reality_check.report.wording import listed, percent, size_text
+from reality_check.results import ExperimentResults, SuiteResults
 from reality_check.statistics import Estimate
 
 
-def print_summary(results: ExperimentResults) -> None:
+def print_summary(results: ExperimentResults | SuiteResults) -> None:
     """Print means and, once all is finished, their intervals and the leading methods."""
+    if isinstance(results, SuiteResults):
+        _print_suite(SuiteSummary(results))
+        return
     summary = Summary(results)
     numbers = "mean and 95 % interval" if results.finished else "mean so far"
     print(f"MAP@R on the test classes in %, {numbers} over n {summary.evidence.repeats}:")
@@ -36,6 +41,21 @@ def print_summary(results: ExperimentResults) -> None:
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "
             "the top of the report."
         )
+
+
+def _print_suite(summary: SuiteSummary) -> None:
+    """Print means on each data set, and the verdict over all."""
+    for category in summary.categories:
+        print(f"MAP@R on the test classes in % ({category}):")
+        table = name_table("method", *summary.members, "mean")
+        for method in summary.methods:
+            cells = [m.estimates(category).get(method) for m in summary.members.values()]
+            table.add_row(method, *map(_cell, cells), percent(summary.mean(category, method), 1))
+        print_table(table)
+    for category, verdict in headline_across(summary).items():
+        print(f"{category}: {verdict}.")
+    for name, reason in summary.undecided.items():
+        print(f"{name} {reason}, so it counts as undecided for every pair.")
 
 
 def _cell(estimate: Estimate | None) -> str:

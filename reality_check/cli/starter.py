@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -45,10 +46,16 @@ methods:
 seed: 0
 """
 
-#: The data to compare on: images, or features that `reality-check embed` wrote.
-IMAGES = """\
+#: The data to compare on: images, several data sets, or features that `reality-check embed` wrote.
+ONE = """\
 dataset: glyphs        # names: reality-check show datasets. Your own images:
                        # dataset: {base: ./images, size: 64, resize: square}
+"""
+SUITE = """\
+suite: {suite}  # data sets or experiments by name (reality-check show datasets);
+                       # what differs on one: {{base: NAME, model: conv4, protocol: ...}}
+"""
+IMAGES = """\
 model: conv4           # names: reality-check show models
 protocol: quick        # a small budget to try things out; for a claim mlrc_subsets (days on a GPU)
 """
@@ -101,12 +108,13 @@ class {cls}(BaseMetricLossFunction):
 '''
 
 
-def write_starter(file: Path, features: str | None = None) -> list[str]:
+def write_starter(file: Path, features: str | None = None, suite: Sequence[str] = ()) -> list[str]:
     """Write a starter YAML, a loss file that it uses, and the schema that editors complete from.
 
     Args:
         file: path of the YAML; the others are written beside it. An existing loss file is kept.
         features: a file of vectors on which losses are compared; ``None`` stands for images.
+        suite: the data sets, if there are several.
 
     Returns:
         A sentence about each file.
@@ -116,12 +124,15 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
             of vectors does not exist; in each case nothing is written.
     """
     _check_name(file)
-    kind, parts = "images", {"subject": IMAGES, "samples": SAMPLES, "baseline": BASELINE}
+    kind, parts = "images", {"subject": ONE + IMAGES, "samples": SAMPLES, "baseline": BASELINE}
     if features is not None:
         _check_features(features)
         subject = FEATURES.format(features=json.dumps(features))
         parts = {"subject": subject, "samples": FEW_SAMPLES, "baseline": FEW_BASELINE}
         kind = "features"
+    if suite:
+        parts["subject"] = SUITE.format(suite=f"[{', '.join(suite)}]") + IMAGES
+        kind = "data sets"
     folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
     names = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}

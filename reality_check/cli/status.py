@@ -43,10 +43,15 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.cli.status_view import print_status
     from reality_check.studies.progress import find_folder
     from reality_check.studies.recorded_experiment import read_experiment
+    from reality_check.studies.suite_folder import member_folders
 
-    recorded = read_experiment(find_folder(options.dir))
-    state = print_status(recorded, options.json)
-    while options.watch and state == "running":
+    # Of a suite, one for each data set
+    members = [*map(read_experiment, member_folders(find_folder(options.dir)))]
+    states = [print_status(recorded, options.json) for recorded in members]
+    while options.watch and "running" in states:
         time.sleep(_WATCH_SECONDS)
-        state = print_status(recorded, options.json, again=True)
-    return FAILED if options.watch and state == "failed" else DONE
+        states = [
+            print_status(recorded, options.json, again=number == 0)
+            for number, recorded in enumerate(members)
+        ]
+    return FAILED if options.watch and "failed" in states else DONE

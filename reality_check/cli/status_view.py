@@ -21,6 +21,7 @@ from reality_check.config.metrics import Stage
 from reality_check.studies.output_folder import stage_name
 from reality_check.studies.progress import Row, status, trial_name
 from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.studies.suite_folder import is_suite
 from reality_check.utils.text import duration
 
 _HOUR_UNITS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
@@ -122,4 +123,6 @@ def _last_line(state: dict[str, Any]) -> str:
     time_left = f"; about {duration(round(left))} to go" if left else ""
     working = sum(entry["alive"] is not False for entry in state["running"])
     workers = "1 worker" if working == 1 else f"{working or 'no'} workers"
-    return f"Not complete{time_left}; {workers} at work. Logs: {Path(state['folder']) / 'logs'}"
+    folder = Path(state["folder"])
+    folder = folder.parent if is_suite(folder.parent) else folder  # the logs of a suite
+    return f"Not complete{time_left}; {workers} at work. Logs: {folder / 'logs'}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from reality_check.cli.parsing import Commands, add_command
 from reality_check.report.wording import counted
@@ -35,8 +36,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.api import track
+    from reality_check.studies.suite_folder import member_folders
 
-    tracking = track(options.dir, options.trackers)
-    for name, count in tracking.sent.items():
-        print(f"{name}: {counted(count, 'trial')} sent")
-    return FAILED if tracking.problems else DONE
+    failed = False
+    for folder in member_folders(Path(options.dir)):
+        tracking = track(folder, options.trackers)
+        for name, count in tracking.sent.items():
+            print(f"{name}: {counted(count, 'trial')} sent")
+        failed |= bool(tracking.problems)
+    return FAILED if failed else DONE

@@ -56,6 +56,11 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     """
     file = find_experiment(path)
     raw = read_experiment(file)
+    if "suite" in raw:
+        raise UsageError(
+            f"{path} is a suite of several data sets, not one experiment: rc.load_suite reads it, "
+            "and reality-check check, run and status take it."
+        )
     # A name such as papers/000_sgsl/table3_cub200, if the experiment repeats a table of a paper.
     paper_name = next((name for name, other in paper_files().items() if other == file), None)
     if paper_name is not None and isinstance(raw.get("published_results"), Mapping):

@@ -70,5 +70,14 @@ def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
     return data
 
 
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in nested data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from texts_in(item)
+
+
 def _is_list_of_mappings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)

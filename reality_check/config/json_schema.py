@@ -81,6 +81,11 @@ def json_schema(beside: Path | None = None) -> Schema:
         "type": "object",
         "additionalProperties": _ref("Experiment"),
     }
+    top["properties"]["suite"] = {
+        "description": "Data sets or experiments, for one verdict over all: docs/suites.md.",
+        "type": "array",
+        "items": {"anyOf": [_STRING, _ref("Experiment")]},
+    }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "An experiment of reality-check",
@@ -89,6 +94,7 @@ def json_schema(beside: Path | None = None) -> Schema:
             {"required": ["dataset", "model", "protocol", "methods"]},
             {"required": ["base"]},
             {"required": ["variants"]},
+            {"required": ["suite"]},
         ],
         "definitions": _draft_7(definitions),
     }

@@ -58,14 +58,22 @@ def _forget(names: set[str]) -> dict[str, ModuleType]:
 
 
 _used_sources = contextlib.ExitStack()
+_folder_in_use: Path | None = None
 atexit.register(_used_sources.close)
 
 
-def use_sources(out_dir: Path | None) -> None:
-    """Import from a folder's copies until the next call, as :func:`sources_of` does."""
-    _used_sources.close()
-    if out_dir is not None:
-        _used_sources.enter_context(sources_of(out_dir))
+def use_sources(out_dir: Path | None, again: bool = True) -> None:
+    """Import from a folder's copies until the next call, as :func:`sources_of` does.
+
+    ``again`` is whether modules are imported again if that folder's copies are in use already.
+    """
+    global _folder_in_use
+    if again or out_dir != _folder_in_use:
+        _used_sources.close()
+        _folder_in_use = None
+        if out_dir is not None:
+            _used_sources.enter_context(sources_of(out_dir))
+        _folder_in_use = out_dir
 
 
 def copy_sources(modules: set[str], out_dir: Path) -> None:

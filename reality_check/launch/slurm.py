@@ -20,6 +20,7 @@ from typing import Any
 import submitit
 from submitit.helpers import Checkpointable
 
+from reality_check.config.schema import Experiment
 from reality_check.config.slurm import Slurm
 from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
@@ -44,7 +45,8 @@ class SlurmWorkers:
     """Submits an array of workers, or takes over those that still run, and supervises them.
 
     Args:
-        recorded: the experiment that the workers work on.
+        members: the experiments that the workers work on, of which the first has what jobs request.
+        out_dir: the output folder of the experiment or of the suite.
         parallelism: the number of workers, and how each of them trains.
         log: called with a sentence when jobs are submitted, found or lost.
 
@@ -54,15 +56,17 @@ class SlurmWorkers:
 
     def __init__(
         self,
-        recorded: RecordedExperiment,
+        members: Sequence[RecordedExperiment],
+        out_dir: Path,
         parallelism: Parallelism,
         log: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self._recorded = recorded
+        self._members = members
+        self._out_dir = out_dir
         self._folds_at_once = parallelism.folds_at_once
         self._log = log
         self._lost = 0
-        self._file = own_path(recorded.out_dir, "slurm.json")
+        self._file = own_path(out_dir, "slurm.json")
         self.jobs = self._take_over()  # from the number of a worker to the id of its job
         if self.jobs:
             log(f"SLURM jobs that keep running: {', '.join(self.jobs.values())}")
@@ -97,11 +101,14 @@ class SlurmWorkers:
     def stop(self) -> None:
         """Do nothing, since jobs keep running without a supervisor."""
 
+    def _is_complete(self) -> bool:
+        return all(member.is_complete() for member in self._members)
+
     def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
         for number in self.jobs:
-            raise_failure(self._recorded.out_dir, number)
-        if self._recorded.is_complete():
+            raise_failure(self._out_dir, number)
+        if self._is_complete():
             cancel(self.jobs.values(), "--state=PENDING")  # running jobs end by themselves
             return True
         states = job_states(list(self.jobs.values()))
@@ -110,12 +117,12 @@ class SlurmWorkers:
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
             # The failure may have been written since the first check.
-            raise_failure(self._recorded.out_dir, number)
+            raise_failure(self._out_dir, number)
         # Cancelled jobs are not replaced; after COMPLETED, the others end soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
         self._replace(ended)
-        if not self.jobs and not self._recorded.is_complete():
+        if not self.jobs and not self._is_complete():
             raise WorkFailed(
                 "all jobs have ended (cancelled, or asked to stop) before the work was done; the "
                 "same command submits new ones"
@@ -133,7 +140,7 @@ class SlurmWorkers:
         cancel(job for job in known.values() if states[job] == ENDING)
         jobs = {n: job for n, job in known.items() if states[job] not in (*OVER, ENDING)}
         for number in jobs:
-            forget_failure(self._recorded.out_dir, number)
+            forget_failure(self._out_dir, number)
         return jobs
 
     def _replace(self, ended: Mapping[int, str]) -> None:
@@ -142,7 +149,7 @@ class SlurmWorkers:
             self._lost += 1
             self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
             if self._lost > self._most_lost:
-                log = log_path(self._recorded.out_dir, number)
+                log = log_path(self._out_dir, number)
                 raise WorkFailed(
                     f"{self._lost} SLURM jobs were lost, the last one as {state}; see "
                     f"{log} and {log.parent / 'slurm'}"
@@ -154,16 +161,18 @@ class SlurmWorkers:
         if not numbers:
             return
         for number in numbers:
-            forget_failure(self._recorded.out_dir, number)
-        ids = submit(self._recorded, numbers, self._folds_at_once)
+            forget_failure(self._out_dir, number)
+        ids = submit(self._members[0].experiment, self._out_dir, numbers, self._folds_at_once)
         self.jobs.update(zip(numbers, ids, strict=True))
         atomic_write(self._file, json.dumps(dict(sorted(self.jobs.items())), indent=1))
         self._log(f"SLURM jobs submitted: {', '.join(ids)}")
 
 
-def submit(recorded: RecordedExperiment, numbers: Sequence[int], folds_at_once: int) -> list[str]:
+def submit(
+    experiment: Experiment, out_dir: Path, numbers: Sequence[int], folds_at_once: int
+) -> list[str]:
     """Submit an array of workers, and return the ids of their jobs."""
-    experiment, folder = recorded.experiment, recorded.out_dir.resolve()
+    folder = out_dir.resolve()
     if "%" in str(folder):
         raise UsageError(
             f"{folder} has a % in its path, which SLURM replaces in the names of its logs; name "

@@ -142,10 +142,17 @@ class TrialRunner:
     def close(self) -> None:
         """End the other processes that train."""
         if "executor" in vars(self):  # the property has been used
-            self.executor.close()
+            vars(self).pop("executor").close()
         elif self.strategy.is_main:  # the others wait for a job that never came
             with contextlib.suppress(RuntimeError):  # they have ended already
                 self.strategy.broadcast(None)
+
+    def forget_data(self) -> None:
+        """End the other processes, and let the data set leave memory: no trial is left."""
+        if "executor" in vars(self):
+            self.close()
+        for name in ("dataset", "splits", "test_set"):
+            vars(self.prepared).pop(name, None)
 
     @functools.cached_property
     def executor(self) -> FoldExecutor:

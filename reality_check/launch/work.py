@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reality_check.launch.local import LocalWorkers
@@ -13,20 +15,27 @@ from reality_check.utils.interrupt import Stopped
 if TYPE_CHECKING:
     from reality_check.launch.slurm import SlurmWorkers
 
+#: Seconds between two polls of whether the watched experiment of a suite has ended.
+_POLL_SECONDS = 5.0
+
 
 def work(
-    recorded: RecordedExperiment,
+    members: Sequence[RecordedExperiment],
+    out_dir: Path,
     parallelism: Parallelism,
     watch: Callable[[RecordedExperiment], None],
     log: Callable[[str], None],
     deadline: float,
 ) -> None:
-    """Work on an experiment until nothing is left, with workers that this process starts.
+    """Work on experiments until nothing is left, with workers that this process starts.
 
     Args:
-        recorded: the experiment, whose output folder this process has locked.
+        members: the experiment or, of a suite, those on all data sets, whose output folders this
+            process has locked.
+        out_dir: the output folder of the experiment or of the suite.
         parallelism: how many workers there are, and where they run.
-        watch: called several times a second while workers run.
+        watch: called several times a second while workers run, with an experiment that is not
+            complete.
         log: called with a sentence when workers are asked to stop, and when jobs of a cluster are
             submitted, found or lost.
         deadline: when workers of this machine are asked to stop, by ``time.monotonic``.
@@ -35,32 +44,50 @@ def work(
         WorkFailed: a training raised an exception.
         Stopped: the deadline has passed; another call continues.
     """
-    if recorded.experiment.storage is None:
-        # Only this run uses the folder. In a restarted container it would take minutes to notice
-        # that the workers of the previous container have ended.
-        recorded.release_all(only_started_by_run=True)
-    recorded.clear_failures()
-    if recorded.is_complete():
+    for recorded in members:
+        if recorded.experiment.storage is None:
+            # Only this run uses the folder. In a restarted container it would take minutes to
+            # notice that the workers of the previous container have ended.
+            recorded.release_all(only_started_by_run=True)
+        recorded.clear_failures()
+    if all(recorded.is_complete() for recorded in members):
         return
     workers: LocalWorkers | SlurmWorkers
     if parallelism.launcher == "slurm":
         from reality_check.launch.slurm import SlurmWorkers  # needs submitit
 
-        workers = SlurmWorkers(recorded, parallelism, log)
+        workers = SlurmWorkers(members, out_dir, parallelism, log)
     else:
-        workers = LocalWorkers(recorded.out_dir, parallelism, log, deadline)
+        workers = LocalWorkers(out_dir, parallelism, log, deadline)
     try:
         # The workers have begun: a server that is restarted now is waited for, as they do.
-        read_only = RecordedExperiment(
-            recorded.experiment, recorded.out_dir, wait_for_storage=True, only_reads=True
-        )
-        workers.wait(lambda: watch(read_only))
+        watched = [
+            RecordedExperiment(
+                each.experiment, each.out_dir, wait_for_storage=True, only_reads=True
+            )
+            for each in members
+        ]
+
+        polled = time.monotonic()
+
+        def watch_first() -> None:
+            nonlocal polled
+            watch(watched[0])
+            # The last one stays, though it may be complete; a failed one never will be.
+            if len(watched) > 1 and time.monotonic() - polled > _POLL_SECONDS:
+                polled = time.monotonic()
+                states = watched[0].states()
+                if states.is_complete() or any(s.failure for s in states.begun().values()):
+                    watched.pop(0)
+
+        workers.wait(watch_first)
     except (KeyboardInterrupt, Stopped):
         workers.stop()
         if parallelism.launcher == "local":
             # Another machine cannot see that the workers have stopped. Now it can continue at
             # once, with the same trials as this machine.
-            recorded.release_lost()
+            for recorded in members:
+                recorded.release_lost()
         raise
     finally:
         workers.stop()

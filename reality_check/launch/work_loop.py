@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 
 from reality_check.config.metrics import Stage
+from reality_check.config.source_code import use_sources
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.finished import finished, stamped
 from reality_check.studies.output_folder import remove_checkpoints, trial_folder
-from reality_check.studies.plan import StudyKey, StudyState, next_units
-from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.studies.plan import States, StudyKey, StudyState, next_units
+from reality_check.studies.recorded_experiment import RecordedExperiment, check_version
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.errors import UsageError, WorkFailed, reason
 from reality_check.utils.interrupt import Stopped, check, pause
@@ -25,44 +26,48 @@ PAUSES = 1.0, 15.0
 
 
 class WorkLoop:
-    """Runs trials of an experiment until none is left."""
+    """Runs trials of an experiment, one at a time."""
 
     def __init__(self, recorded: RecordedExperiment, runner: TrialRunner) -> None:
         self._recorded = recorded
-        self._runner = runner
+        self.runner = runner
+        self._is_prepared = False
+        self.experiment = recorded.experiment
 
-    def run(self) -> None:
-        """Work until nothing is left, waiting for other workers if their results are needed.
+    def step(self) -> Literal["worked", "wait", "done"]:
+        """Run the next trial that is free; return what happened.
 
         Raises:
             WorkFailed: a trial failed here or in another worker.
             UsageError: a trial found that the user's input cannot be used.
             Stopped: this process was asked to stop.
         """
-        while True:
-            check()  # raises Stopped
-            polled = time.monotonic()
-            outcome = self._work_on_next_unit()
-            if outcome == "done":
-                self._recorded.tidy()
-                return
-            if outcome == "wait":
-                self._runner.on_progress({"doing": "waiting for other workers"})
-                _pause_after_poll(time.monotonic() - polled)
-
-    def _work_on_next_unit(self) -> Literal["worked", "wait", "done"]:
-        """Run the next trial that is free; return what happened."""
         states = self._recorded.states()
         for unit in next_units(states):  # only the first, since the others may change by its end
+            # In a suite, those of another data set may be in use.
+            use_sources(self._recorded.out_dir, again=False)
+            self._prepare(states)
             self._work_on(unit.study)
             return "worked"
         if states.is_complete():
+            self._recorded.tidy()
             return "done"
         for study in states.ready():
             if not study.is_complete:
                 _raise_failure(study)
                 self._recorded.study(study).release_lost()
+        self.runner.on_progress({"doing": "waiting for other workers"})
         return "wait"
+
+    def _prepare(self, states: States) -> None:
+        """Load what the first trial needs, so that no trial fails if this machine lacks it."""
+        if self._is_prepared:
+            return
+        _ = self.runner.prepared.device, self.runner.prepared.dataset
+        for study in states.ready():
+            if not study.is_complete:
+                check_version(study)
+        self._is_prepared = True
 
     def _work_on(self, study: StudyState) -> None:
         """Run a trial of a study, unless other workers have claimed all of them in the meantime.
@@ -75,14 +80,14 @@ class WorkLoop:
 
         def run_trial(context: TrialContext) -> TrialResult:
             try:
-                result = self._runner.do(study, context)
+                result = self.runner.do(study, context)
             except SystemExit as error:  # it would end this worker, then the next to try
                 raise RuntimeError(reason(error)) from error
             finished_indices.append(context.trial_index)
             return result
 
         try:
-            if queue.work_once(run_trial, self._runner.resources(study.planned)):
+            if queue.work_once(run_trial, self.runner.resources(study.planned)):
                 self._end_trial(study.planned.key, finished_indices)
         except UsageError as error:
             queue.record_failure(str(error), usage=True)
@@ -116,6 +121,44 @@ class WorkLoop:
                 print(stamped(finished(study, index, protocol)), flush=True)
         if indices and study.is_complete:
             print(stamped(finished(study, None, protocol)), flush=True)
+
+
+def work_on(loops: Sequence[WorkLoop]) -> None:
+    """Work until nothing is left, waiting for other workers if their results are needed.
+
+    The experiments are worked on in their order. The failure of one does not end the others, and is
+    raised when these are done.
+
+    Raises:
+        WorkFailed: a trial failed here or in another worker.
+        UsageError: a trial found that the user's input cannot be used.
+        Stopped: this process was asked to stop.
+    """
+    left, failures = list(loops), list[Exception]()
+    while left:
+        check()  # raises Stopped
+        polled = time.monotonic()
+        for loop in list(left):
+            try:
+                outcome = loop.step()
+            except (UsageError, WorkFailed) as error:
+                left.remove(loop)
+                failures.append(error)
+                if len(loops) > 1:  # the message says on which data set
+                    failures[-1] = type(error)(f"{loop.experiment.name}: {error}")
+                    failures[-1].__cause__ = error.__cause__
+                continue
+            if outcome == "worked":
+                break
+            if outcome == "done":
+                left.remove(loop)
+                if left:  # the next data set needs the memory
+                    loop.runner.forget_data()
+        else:
+            if left:
+                _pause_after_poll(time.monotonic() - polled)
+    if failures:
+        raise failures[0]
 
 
 def _pause_after_poll(seconds_of_poll: float) -> None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,16 @@ from reality_check.config.source_code import use_sources
 from reality_check.data.residency import WORKERS_ON_GPU, share_gpu
 from reality_check.launch.local import write_failure, write_progress
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.launch.work_loop import WorkLoop
+from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.recorded_experiment import (
     RecordedExperiment,
     check_studies,
-    check_version,
     storage_url,
 )
 from reality_check.studies.storage import sole_worker
+from reality_check.studies.suite_folder import member_folders
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
 from reality_check.utils import interrupt as stopping
@@ -63,58 +64,73 @@ def work(
     processes = folds_at_once + int(folds_at_once > 1)
     share_gpu(processes * int(os.environ.get(WORKERS_ON_GPU, "1")))
     worker = this_process()
+    with contextlib.ExitStack() as stack:
+        try:
+            where = f"process {worker['pid']} on {worker['host'].partition('/')[0]}"
+            print(stamped(f"worker {number} begins: {where}"), flush=True)
+            members = [
+                _Member(folder, number, folds_at_once, strategy, storage)
+                for folder in member_folders(out_dir)
+            ]
+            for member in members:
+                stack.callback(member.runner.close)
+            _run_work_loop(members, stack)
+        except Stopped:
+            print("asked to stop; the checkpoint is written", file=sys.stderr)
+            return STOPPED
+        except UsageError as error:
+            return _report_failure(out_dir, number, USAGE, str(error))
+        except WorkFailed as error:
+            return _report_failure(out_dir, number, FAILED, str(error), error.__cause__)
+        except (Exception, SystemExit) as error:
+            text = f"{type(error).__name__}: {error}"
+            return _report_failure(out_dir, number, FAILED, text, error)
+    return DONE
 
-    def on_progress(state: dict[str, Any]) -> None:
-        state = {"worker": worker, "number": number, "time": time.time(), **state}
-        with contextlib.suppress(OSError):
-            write_progress(out_dir, number, json.dumps(state))
 
-    try:
-        where = f"process {worker['pid']} on {worker['host'].partition('/')[0]}"
-        print(stamped(f"worker {number} begins: {where}"), flush=True)
-        use_sources(out_dir)
-        experiment = load_locked(out_dir)
+class _Member:
+    """An experiment that a worker works on, alone or as a part of a suite."""
+
+    def __init__(
+        self,
+        folder: Path,
+        number: int,
+        folds_at_once: int,
+        strategy: Strategy | None,
+        storage: str | None,
+    ) -> None:
+        use_sources(folder)
+        experiment = load_locked(folder)
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
             # Opened without waiting for a server, so that a wrong URL is reported at once.
             check_studies(
-                experiment, RecordedExperiment(experiment, out_dir, only_reads=True).storage
+                experiment, RecordedExperiment(experiment, folder, only_reads=True).storage
             )
-        recorded = RecordedExperiment(experiment, out_dir, wait_for_storage=True)
-        runner = TrialRunner(
-            PreparedExperiment(experiment), out_dir, on_progress, folds_at_once, strategy
-        )
-        try:
-            _run_work_loop(recorded, runner)
-        finally:
-            runner.close()
-    except Stopped:
-        print("asked to stop; the checkpoint is written", file=sys.stderr)
-        return STOPPED
-    except UsageError as error:
-        return _report_failure(out_dir, number, USAGE, str(error))
-    except WorkFailed as error:
-        return _report_failure(out_dir, number, FAILED, str(error), error.__cause__)
-    except (Exception, SystemExit) as error:
-        return _report_failure(out_dir, number, FAILED, f"{type(error).__name__}: {error}", error)
-    return DONE
+        self.recorded = RecordedExperiment(experiment, folder, wait_for_storage=True)
+        prepared, worker = PreparedExperiment(experiment), this_process()
+
+        def on_progress(state: dict[str, Any]) -> None:
+            state = {"worker": worker, "number": number, "time": time.time(), **state}
+            with contextlib.suppress(OSError):
+                write_progress(folder, number, json.dumps(state))
+
+        self.runner = TrialRunner(prepared, folder, on_progress, folds_at_once, strategy)
+        self.loop = WorkLoop(self.recorded, self.runner)
 
 
-def _run_work_loop(recorded: RecordedExperiment, runner: TrialRunner) -> None:
+def _run_work_loop(members: Sequence[_Member], stack: contextlib.ExitStack) -> None:
     """Run trials or, in processes that only help to train networks, take part in trainings."""
-    if not runner.strategy.is_main:
-        runner.follow()
+    first, *_ = members
+    if not first.runner.strategy.is_main:
+        first.runner.follow()
         return
-    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
-        if is_sole_worker:  # the workers of running trials are gone
+    for member in members:
+        recorded = member.recorded
+        url = storage_url(recorded.experiment, recorded.out_dir)
+        if stack.enter_context(sole_worker(url)):  # the workers of running trials are gone
             recorded.release_all()
-        if not recorded.is_complete():
-            # Loaded before a trial is claimed: if this machine lacks one, no trial has failed.
-            _ = runner.prepared.device, runner.prepared.dataset
-            for study in recorded.states().ready():
-                if not study.is_complete:
-                    check_version(study)
-        WorkLoop(recorded, runner).run()
+    work_on([member.loop for member in members])
 
 
 def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:

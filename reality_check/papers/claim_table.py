@@ -146,7 +146,7 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
 
 def _verdicts(recorded: RecordedExperiment) -> list[tuple[str, str]]:
     """Return the verdict of each claim, in a word or two and with its numbers."""
-    from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
+    from reality_check.report.untrained import not_above_untrained
 
     locked, results = recorded.experiment, collect(recorded, importance=False)
     if not results.finished:

@@ -110,7 +110,7 @@ def judge(experiment: Experiment, summary: Summary) -> tuple[ClaimVerdict, ...]:
     Returns:
         The verdicts in the order of the claims.
     """
-    from reality_check.report.sections.untrained import not_above_untrained  # imports matplotlib
+    from reality_check.report.untrained import not_above_untrained
 
     not_better = not_above_untrained(summary)
     comparisons = [

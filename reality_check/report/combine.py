@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.differences import conflicting_keys, differing_keys, value_at
+from reality_check.config.differences import conflicting_keys, differing_keys, texts_in, value_at
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.report.deviations import merge_methods
 from reality_check.results import (
@@ -69,17 +69,8 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
 def differences(first: ExperimentResults, second: ExperimentResults) -> list[str]:
     """Return the dotted keys of settings whose values make two experiments incomparable."""
     # Any text in the settings of a method may be the name of a class.
-    classes = {*_texts_in([results.config.get("methods") for results in (first, second)])}
+    classes = {*texts_in([results.config.get("methods") for results in (first, second)])}
     return conflicting_keys(first.config, second.config, is_table_neutral, classes)
-
-
-def _texts_in(value: Any) -> Iterator[str]:
-    """Yield every text in nested data."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list | tuple):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(item)
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
@@ -161,7 +152,7 @@ def _differing_settings(
     settings = [results.settings_of(method) for results in (first, second)]
     codes = [results.config.get("code") or {} for results in (first, second)]
     # Any text in the settings may be the name of code, which has a fingerprint in ``codes``.
-    names = sorted({*_texts_in(settings)})
+    names = sorted({*texts_in(settings)})
     changed = [f"code.{name}" for name in names if codes[0].get(name) != codes[1].get(name)]
     return [*differing_keys(settings[0], settings[1]), *changed]
 

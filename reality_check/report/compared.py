@@ -15,14 +15,17 @@ from reality_check.config.search import least_retrained
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.html import report_html
 from reality_check.report.render.markdown import report_md
-from reality_check.report.render.summary_json import summary_data
+from reality_check.report.render.summary_json import finite, summary_data
 from reality_check.report.sections import report_sections
+from reality_check.report.sections.across import across_sections, suite_data
+from reality_check.report.suite_summary import SuiteSummary
 from reality_check.report.summary import Summary
 from reality_check.results import (
     Deviation,
     ExperimentResults,
     MethodResults,
     ResultRow,
+    SuiteResults,
     TrialRecord,
 )
 from reality_check.statistics import MAX_LEFT_OUT, MIN_TESTED, is_estimable, left_out
@@ -81,7 +84,8 @@ def compare(
     >>> verdict = rc.compare("sweep.csv", draws="independent", scores="own")  # doctest: +SKIP
 
     Args:
-        table: a CSV file, or rows, each a mapping. Its columns are ``method``, ``trial``,
+        table: a CSV file, or rows, each a mapping; or a mapping from the name of a data set to its
+            table, for a verdict over data sets. Its columns are ``method``, ``trial``,
             ``validation`` (higher is better), ``test`` (a fraction or percent; empty where nothing
             was scored) or several ``test.NAME``, and perhaps ``search`` (of repeated searches),
             ``draw`` and the hyper-parameters ``params.NAME``. Rows of a trial with a test score
@@ -105,7 +109,35 @@ def compare(
     Raises:
         UsageError: the table cannot be read, it leaves a question open, or it allows no estimate.
     """
-    rows = list(_rows(table, columns or {}))
+    options = draws, scores, common_draws, budget, columns or {}, metric
+    if isinstance(table, Mapping):
+        members = {str(name): _compared(one, *options) for name, one in table.items()}
+        suite = SuiteSummary(SuiteResults("Comparison", members))
+        sections, data = across_sections(suite, has_folders=False), finite(suite_data(suite))
+    else:
+        analysis = Analysis(Summary(_compared(table, *options)))
+        sections, data = report_sections(analysis), summary_data(analysis)
+    if html is not None:
+        try:
+            atomic_write(Path(html), report_html("Comparison", sections))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--html {html} cannot be written: {error}.") from error
+    # A picture becomes its words, and an escaped character the character.
+    text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md("Comparison", sections))
+    return {**data, "text": text}
+
+
+def _compared(
+    table: Any,
+    draws: str | None,
+    scores: str | None,
+    common_draws: str | None,
+    budget: int | None,
+    columns: Mapping[str, str],
+    metric: str | None,
+) -> ExperimentResults:
+    """Return the trials of a table as results, see :func:`compare`."""
+    rows = list(_rows(table, columns))
     if any("draw" in row for row in rows):
         common_draws = "yes"
     answers = f"draws {draws}", f"scores {scores}", f"common draws {common_draws}"
@@ -129,19 +161,9 @@ def compare(
         measure=metric or "score",
         tested_on="test data",
     )
-    summary = Summary(results)
     if not repeated:
-        _check_budget(summary)
-    analysis = Analysis(summary)
-    sections = report_sections(analysis)
-    if html is not None:
-        try:
-            atomic_write(Path(html), report_html(results.name, sections))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--html {html} cannot be written: {error}.") from error
-    # A picture becomes its words, and an escaped character the character.
-    text = re.sub(r"!\[(.*)\]\(.*\)|\\(.)", r"\1\2", report_md(results.name, sections))
-    return summary_data(analysis) | {"text": text}
+        _check_budget(Summary(results))
+    return results
 
 
 def _search_settings(trials: _Trials, draws: str | None, budget: int | None) -> dict[str, int]:

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from reality_check.config.compose import compose
 from reality_check.registry.pack import protocol_hash
 from reality_check.report.combine import Source, combine
 from reality_check.report.render.html import report_html
-from reality_check.report.sections.blocks import Bullets, Facts, Folded, PlainTable, Section
+from reality_check.report.sections.across import verdict_blocks
+from reality_check.report.sections.blocks import (
+    Block,
+    Bullets,
+    Facts,
+    Folded,
+    Heading,
+    PlainTable,
+    Section,
+)
 from reality_check.report.sections.groups import folder_table, group_blocks
 from reality_check.report.sections.hours import cost_section
+from reality_check.report.suite_summary import SuiteSummary
 from reality_check.report.summary import Summary
+from reality_check.report.wording import listed
+from reality_check.results import ExperimentResults, SuiteResults
 from reality_check.utils.errors import UsageError
 
 _HOW_TO_READ = (
     "Numbers are comparable within a table, and in no case between two: data set, split, network "
-    "or protocol differ.",
+    "or protocol differ. Runs of the same methods on several data sets have a verdict over these.",
     "Everybody can hand in runs, and nothing here shows which runs were not handed in.",
 )
 
@@ -42,10 +55,33 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
     boards = [Summary(combine(group)) for group in grouped]
     # The first run of a group is hashed, since combined results have other names of methods.
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
-    blocks = Bullets(_HOW_TO_READ), _index(boards, hashes)
+    blocks = Bullets(_HOW_TO_READ), *_across(boards), _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", blocks)
     sections = map(_section, itertools.count(1), boards, hashes)
     return report_html("Leaderboard", [overview, *sections])
+
+
+def _across(boards: Sequence[Summary]) -> Iterator[Block]:
+    """Yield the verdicts over data sets of boards that have the same methods."""
+    suites: list[dict[str, ExperimentResults]] = []
+    for board in boards:
+        name = board.results.config["dataset"]["name"]
+        for members in suites:
+            model = next(iter(members.values())).config["model"]
+            if name in members or model != board.results.config["model"]:
+                continue
+            with contextlib.suppress(UsageError):  # it differs in more than the data set
+                joined = {**members, name: board.results}
+                SuiteSummary(SuiteResults("", joined))
+                members |= joined
+                break
+        else:
+            suites.append({name: board.results})
+    for members in suites:
+        if len(members) > 1:
+            protocols = dict.fromkeys(results.protocol for results in members.values())
+            yield Heading(f"Across {listed([*members])}: {', '.join(protocols)}")
+            yield from verdict_blocks(SuiteSummary(SuiteResults("", members)))
 
 
 def _check_different(sources: Sequence[Source]) -> None:

@@ -105,7 +105,7 @@ def comparison_table(
         category: for example ``"ensemble"``.
         metrics: column titles by the names of metrics.
     """
-    columns = [_column(summary, category, metric) for metric in metrics]
+    columns = [cells_by_method(summary, category, metric) for metric in metrics]
     rows = [_row(summary, category, method, columns) for method in summary.methods]
     if category == summary.categories[0]:
         rows += not_trained(summary, metrics)
@@ -121,7 +121,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
     if not categories:
         return None
     # One column of cells for each category
-    first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
+    first, columns = categories[0], [cells_by_method(summary, name, PRIMARY) for name in categories]
     rows = [_row(summary, first, method, columns, num_counted=1) for method in summary.ranked]
     if first == summary.categories[0]:
         missing = (Cell(None),) * (len(categories) - 1)
@@ -195,7 +195,7 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     return stream.getvalue()
 
 
-def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
+def cells_by_method(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     """Return the cells of one metric by method, with the best and close ones marked.
 
     Pairs are ordered by the mean, so the leader is in the first pair, or in the last one if lower

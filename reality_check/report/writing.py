@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.html import report_html
-from reality_check.report.render.latex import tables_tex
+from reality_check.report.render.latex import suite_tex, tables_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
-from reality_check.report.render.report_files import check_no_output_folder, remove_report
-from reality_check.report.render.summary_json import summary_data, summary_json
+from reality_check.report.render.report_files import remove_report
+from reality_check.report.render.summary_json import finite, summary_data, summary_json
 from reality_check.report.sections import report_sections
-from reality_check.report.sections.groups import groups_sections
+from reality_check.report.sections.across import across_sections, pair_records, suite_data
 from reality_check.report.sections.verdict import PAIR_KEYS, comparison_records
+from reality_check.report.suite_summary import SuiteSummary
 from reality_check.report.summary import Summary
 from reality_check.report.tables import COLUMNS, csv_of, results_csv, trials_csv
-from reality_check.results import ExperimentResults
+from reality_check.results import ExperimentResults, SuiteResults
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 
@@ -75,28 +75,31 @@ def _write(results: ExperimentResults, out_dir: Path) -> None:
     write("report.html", report_html(results.name, sections))
 
 
-def write_grouped_report(
-    groups: Sequence[ExperimentResults], keys: Sequence[str], out_dir: Path
-) -> None:
-    """Write a report of groups of results; only results within a group are comparable.
+def write_suite_report(results: SuiteResults, out_dir: Path) -> None:
+    """Write a report over several data sets; those of a suite have theirs in folders below it.
 
-    The files are ``report.html`` and ``report.md``; the report of each group is in ``group_1/``,
-    ... Files of an earlier report in ``out_dir`` are removed first.
-
-    Args:
-        groups: the combined results of each group, at least two.
-        keys: dotted keys of the settings in which groups differ.
-        out_dir: folder of the report; it is created if missing.
+    The files are ``report.html``, ``report.md``, ``results.csv``, ``comparisons.csv``,
+    ``summary.json``, ``tables.tex`` and ``figures/``.
 
     Raises:
-        UsageError: the folder of a group is the output folder of an experiment.
+        UsageError: the data sets differ in what must be the same for one verdict.
     """
-    targets = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
-    check_no_output_folder(targets)
+    summary = SuiteSummary(results)
     remove_report(out_dir)
-    for target, results in zip(targets, groups, strict=True):
-        _write(results, target)
-    title = " | ".join(results.name for results in groups)
-    sections = groups_sections([Summary(results) for results in groups], keys)
-    atomic_write(own_path(out_dir, "report.md"), report_md(title, sections))
-    atomic_write(own_path(out_dir, "report.html"), report_html(title, sections))
+    has_folders = all((out_dir / name / "report.html").exists() for name in results.members)
+    sections, data = across_sections(summary, has_folders), suite_data(summary)
+    pairs = pair_records(summary)
+    texts = {
+        "results.csv": csv_of(COLUMNS, (record.values() for record in results.records())),
+        "comparisons.csv": csv_of(pairs[0] if pairs else (), (pair.values() for pair in pairs)),
+        "summary.json": summary_json(finite(data)),
+        "tables.tex": suite_tex(summary),
+        "report.md": report_md(results.name, sections),
+        "report.html": report_html(results.name, sections),
+    }
+    for section in sections:
+        for figure in section.figures:
+            for ending, content in figure.files.items():
+                atomic_write(own_path(out_dir, f"figures/{figure.stem}.{ending}"), content)
+    for name, text in texts.items():
+        atomic_write(own_path(out_dir, name), text)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from reality_check.statistics._agreement import (
     Agreement,
-    prediction_interval,
     rank_agreement,
 )
 from reality_check.statistics._bootstrap import (
@@ -41,10 +40,6 @@ from reality_check.statistics._intervals import (
     t_interval,
     t_quantile,
 )
-from reality_check.statistics._search import (
-    expected_best,
-    expected_best_band,
-)
 from reality_check.statistics._searches import (
     Shares,
     allow_for_skew,
@@ -70,10 +65,20 @@ from reality_check.statistics._subsets import (
     subset_shares,
     subset_weights,
 )
+from reality_check.statistics._suites import (
+    MIN_DATA_SETS,
+    SuiteComparison,
+    adjust_pairs,
+    at_least,
+    mean_over_data_sets,
+    on_other_data_sets,
+    one_sided_p,
+)
 
 __all__ = [
     "CONFIDENCE",
     "MAX_LEFT_OUT",
+    "MIN_DATA_SETS",
     "MIN_TESTED",
     "Agreement",
     "Bounds",
@@ -83,26 +88,29 @@ __all__ = [
     "Estimate",
     "Shares",
     "Simultaneous",
+    "SuiteComparison",
     "Weakness",
+    "adjust_pairs",
     "all_subsets",
     "allow_for_skew",
+    "at_least",
     "budget_curve",
     "class_totals",
     "compare_estimates",
     "design_effect",
     "estimate_difference",
-    "expected_best",
-    "expected_best_band",
     "holm",
     "holm_of_known",
     "is_estimable",
     "jackknife_error",
     "left_out",
+    "mean_over_data_sets",
+    "on_other_data_sets",
+    "one_sided_p",
     "over_searches",
     "percentile_interval",
     "planned_error",
     "planned_subsets_error",
-    "prediction_interval",
     "probability_of_improvement",
     "rank_agreement",
     "resampled_means",

@@ -99,7 +99,7 @@ def check_same_experiment(
     """
     file = out_dir / "experiment.yaml"
     if not file.exists():
-        _check_empty(out_dir)
+        check_empty(out_dir)
         return False
     # Loaded through the schema, so that keys newer than the folder get their defaults.
     recorded, requested = load_locked(out_dir).plain(), experiment.plain()
@@ -190,7 +190,7 @@ def exclusive(out_dir: Path) -> Iterator[None]:
         yield
 
 
-def _check_empty(out_dir: Path) -> None:
+def check_empty(out_dir: Path) -> None:
     """Make sure that a new output folder contains no files, except hidden ones."""
     if out_dir.exists() and not out_dir.is_dir():
         raise UsageError(f"{out_dir} is a file; name a folder with --out.")

@@ -11,12 +11,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
+from reality_check.config.suite import load
 from reality_check.results import TrialRecord
 from reality_check.studies.output_folder import check_folder
 from reality_check.studies.plan import BASELINES, PlannedStudy, States, StudyKey, StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
+from reality_check.studies.suite_folder import is_suite
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
@@ -123,10 +124,12 @@ def find_folder(path_or_name: str | Path) -> Path:
         UsageError: the folder does not exist.
     """
     folder = Path(path_or_name)
+    if is_suite(folder):
+        return folder
     if folder.is_dir() or folder.suffix == ".pack":
         return check_folder(folder)
-    by_name = Path("runs") / load_experiment(path_or_name).name
-    if not (by_name / "experiment.yaml").exists():
+    by_name = Path("runs") / load(path_or_name).name
+    if not (by_name / "experiment.yaml").exists() and not is_suite(by_name):
         raise UsageError(
             f"{path_or_name} has not been run here: there is no {by_name}; name its folder."
         )

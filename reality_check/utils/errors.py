@@ -97,6 +97,16 @@ def every(
     return returned
 
 
+def labelled(label: str, call: Callable[[], Returned]) -> Returned:
+    """Make a call; the message of its mistake begins with a label."""
+    try:
+        return call()
+    except UsageError as error:
+        raise UsageError(
+            "\n".join(f"{label}: {line}" for line in str(error).splitlines())
+        ) from error
+
+
 def at_home(path: str | Path) -> Path:
     """Return the path with a leading ``~`` or ``~user`` replaced by that home folder.
 

@@ -35,6 +35,7 @@ from reality_check.config import Experiment, config_files, load_experiment
 from reality_check.config.compose import compose
 from reality_check.config.method import Method
 from reality_check.config.model import Model
+from reality_check.config.suite import Suite, load, load_suite
 from reality_check.config.yaml_text import parse_yaml
 from reality_check.report.figures import plotting
 
@@ -243,7 +244,7 @@ def check_command(line: str) -> None:
     name = str(getattr(options, "experiment", None) or getattr(options, "what", ""))
     if name in config_files("experiments") or Path(name).is_file():
         settings = [f"slurm.{text}" for text in getattr(options, "slurm", [])]
-        load_experiment(name, [*options.overrides, *settings])
+        load(name, [*options.overrides, *settings])
 
 
 def parse(words: list[str]) -> Namespace:
@@ -256,10 +257,13 @@ def parse(words: list[str]) -> Namespace:
         return Namespace()  # --help and --version
 
 
-def compose_block(code: str) -> Experiment:
-    """Validate a YAML block: an experiment, or a part of one, a model or a method."""
+def compose_block(code: str) -> Experiment | Suite:
+    """Validate a YAML block: an experiment, a suite, or a part of one, a model or a method."""
     data = parse_yaml(code)
     assert isinstance(data, dict), "a YAML block should be a mapping"
+    if "suite" in data:
+        Path("block.yaml").write_text(code, encoding="utf-8")
+        return load_suite("block.yaml")
     raw: dict[str, Any] = {
         "name": "block",
         "dataset": "glyphs",

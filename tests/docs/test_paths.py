@@ -26,6 +26,7 @@ PACKAGES = ("reality_check", "pml_extensions")
 #: What pages let a reader write; it is not in this repository.
 READERS = {
     "configs/methods/mine.yaml",
+    "digits_data.py",
     "my_data.py",
     "my_losses.py",
     "my_metrics.py",

@@ -6,12 +6,18 @@ from functools import cache
 from typing import Any
 
 from reality_check.config import Experiment, load_experiment
+from reality_check.utils.config_files import shipped_files
 
 
 @cache
 def shipped(name: str, *overrides: str) -> Experiment:
     """Return the experiment that ships under this name; nobody changes it."""
     return load_experiment(name, list(overrides))
+
+
+#: The suites that ship with the package, and the other files of configs/experiments.
+SUITES = ("four_features", "four_subsets")
+EXPERIMENTS = [name for name in shipped_files("experiments") if name not in SUITES]
 
 
 #: One method with one trial and two reproductions on two folds, as a mapping.

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import CATEGORIES, METRICS, Stage
+from reality_check.config.source_code import use_sources
 from reality_check.evaluation.query_scores import QUERIES_FILE, packed, write_query_scores
 from reality_check.evaluation.scoring import Metrics
-from reality_check.launch.work_loop import WorkLoop
+from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.studies.output_folder import lock_experiment, query_scores_path
 from reality_check.studies.plan import StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
@@ -40,6 +42,7 @@ class MadeUpRunner:
         self, experiment: Experiment, out_dir: Path, above: Mapping[str, float] | None = None
     ) -> None:
         self._experiment, self._out_dir, self._above = experiment, out_dir, above or {}
+        self.prepared = SimpleNamespace(device="cpu", dataset=None)  # loaded before the first trial
         self.done: list[str] = []
 
     def resources(self, stage: Stage) -> dict[str, Any]:
@@ -124,9 +127,12 @@ def work(
     recorded.set_attribute("parameters", {method.name: 7 for method in of.methods})
     recorded.set_attribute("inputs", {method.name: [8, 8, 1] for method in of.methods})
     loop = WorkLoop(recorded, runner)  # type: ignore[arg-type]
-    if until is None:
-        loop.run()
-    else:
-        for _ in range(until):
-            loop._work_on_next_unit()
+    try:
+        if until is None:
+            work_on([loop])
+        else:
+            for _ in range(until):
+                loop.step()
+    finally:
+        use_sources(None)
     return runner

@@ -7,9 +7,10 @@ from typing import Any
 
 from reality_check.config import Experiment
 from reality_check.config.metrics import Stage
+from reality_check.config.source_code import use_sources
 from reality_check.data import ImageSet
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.launch.work_loop import WorkLoop
+from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.studies.plan import StudyKey, StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.training.prepared_experiment import PreparedExperiment
@@ -37,7 +38,10 @@ class WorkedExperiment(RecordedExperiment):
         self.runner = TrialRunner(self.prepared, out_dir, **runner_arguments)
 
     def work(self) -> None:
-        WorkLoop(self, self.runner).run()
+        try:
+            work_on([WorkLoop(self, self.runner)])
+        finally:
+            use_sources(None)
 
     def state(self, method: str, stage: Stage, search: int = 0) -> StudyState:
         state = self.states().get(StudyKey(method, stage, search))

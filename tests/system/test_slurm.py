@@ -18,8 +18,9 @@ from support.preloaded import Started
 from support.prepared import prepare
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
 
-from reality_check.api import load_results, run
+from reality_check.api import load_results, run, run_suite
 from reality_check.config import compose
+from reality_check.config.suite import Suite
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError
@@ -101,6 +102,22 @@ class TestArray:
         assert one.partition("_")[0] == two.partition("_")[0]
         for number, job in enumerate((one, two)):
             assert f"SLURM job {job} on" in (out / "logs" / f"worker_{number}.log").read_text()
+
+    def test_the_jobs_of_a_suite_go_from_data_set_to_data_set(
+        self, slurm: Any, tmp_path: Path
+    ) -> None:
+        members = {}
+        for number, name in enumerate(("few", "other")):
+            whole = plain(epochs=3)
+            data = whole["dataset"] | {"name": name, "classes": 40 + 2 * number}
+            members[name] = compose(whole | {"name": name, "dataset": data, "seed": number})
+        out, told = tmp_path / "out", []
+        results = run_suite(Suite("both", members), out, jobs(2), log=told.append)
+        assert results.finished
+        assert len(told) == 1, "one array of jobs for all data sets"
+        for name in members:
+            search_trials(out / name)
+        assert (out / "report.html").exists()
 
     def test_a_killed_worker_is_replaced(self, slurm: Any, tmp_path: Path, alone: Scores) -> None:
         """As the kernel does when memory is short."""

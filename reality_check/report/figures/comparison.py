@@ -22,7 +22,7 @@ from reality_check.report.figures.plotting import (
     title,
 )
 from reality_check.report.summary import Summary
-from reality_check.statistics import Bounds, Comparison, Difference, Estimate
+from reality_check.statistics import Bounds, Centred, Comparison, SuiteComparison
 
 #: Height in inches of a row (a name above its marks), and of all else in a panel's cell.
 _ROW_HEIGHT, _MARGIN_HEIGHT = 0.36, 0.66
@@ -87,9 +87,7 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
     )  # fmt: skip
 
 
-def _interval(
-    axes: Axes, row: int, interval: Estimate | Difference, style: tuple[str, str]
-) -> None:
+def _interval(axes: Axes, row: int, interval: Centred, style: tuple[str, str]) -> None:
     """Draw a mean, in percent, with its interval below the name of the row.
 
     ``style`` is the colour and the mark of :func:`row_style`.
@@ -124,4 +122,29 @@ def differences_figure(
                 ends = [100 * bounds.low, 100 * bounds.high]
                 axes.plot(ends, [row + 0.28] * 2, color=style[0], linewidth=0.9)
             _interval(axes, row, pair.difference, style)
+    return figure
+
+
+def forest_figure(
+    pairs: Sequence[SuiteComparison], data_sets: Sequence[str], measure: str
+) -> Figure:
+    """Plot the differences of pairs on each data set and their mean, in points; a panel per pair.
+
+    Args:
+        pairs: comparisons of the best method.
+        data_sets: the names of the data sets.
+        measure: title of the metric.
+    """
+    titles = [f"{pair.better} minus {pair.other}" for pair in pairs]
+    rows = {heading: [*data_sets, "mean"] for heading in titles}
+    figure, grid = _rows_grid(rows, f"difference in {measure} (points)")
+    for axes, heading, pair in zip(grid, titles, pairs, strict=True):
+        title(axes, heading, 34)
+        axes.axvline(0, color=FAINT, linewidth=1.0)
+        for row, difference in enumerate((*pair.differences, pair.mean)):
+            style = row_style(row) if row < len(data_sets) else (INK, "D")
+            if difference is None or not math.isfinite(difference.mean):
+                _text(axes, row + 0.15, "not known", style="italic")
+            else:
+                _interval(axes, row, difference, style)
     return figure

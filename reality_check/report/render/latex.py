@@ -6,8 +6,10 @@ import unicodedata
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.columns import BUILT_IN
+from reality_check.report.sections.across import headline, suite_table
 from reality_check.report.sections.comparison import other_metrics_text
 from reality_check.report.sections.verdict import of_leader, range_text
+from reality_check.report.suite_summary import SuiteSummary
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     Cell,
@@ -91,6 +93,32 @@ def tables_tex(summary: Summary) -> str:
         )
         lines += ["", *_results_table(summary, caption, others)]
     return "\n".join([*lines, *_comparisons(summary), ""])
+
+
+def suite_tex(summary: SuiteSummary) -> str:
+    """Return a table for each category, with the metrics of each data set side by side."""
+    names, titles = list(summary.members), list(METRICS.values())
+    lines = [
+        f"% {' '.join(summary.results.name.split())}: written by reality-check.",
+        r"% In the preamble: \usepackage{booktabs}",
+    ]
+    for category, verdict in headline(summary).items():
+        tables = {metric: suite_table(summary, category, metric) for metric in METRICS}
+        heads = [rf"\multicolumn{{{len(titles)}}}{{c}}{{{escape(name)}}}" for name in names]
+        rows = [" & ".join(["", *heads]) + r" \\"]
+        rows += [" & ".join(["Method", *(escape(t) for _ in names for t in titles)]) + r" \\"]
+        rows.append(r"\midrule")
+        for index, method in enumerate(summary.methods):
+            cells = [
+                _cell(tables[metric].rows[index].cells[column])
+                for column in range(len(names))
+                for metric in METRICS
+            ]
+            rows.append(" & ".join([escape(method), *cells]) + r" \\")
+        caption = f"{summary.results.name}, {category}, in percent: {verdict}."
+        text = escape(caption) + _MARKS_TEXT + "not distinguishable from the best of its column."
+        lines += ["", *_table(rf"\caption{{{text}}}", "l" + "r" * len(names) * len(titles), rows)]
+    return "\n".join([*lines, ""])
 
 
 def _table(caption: str, alignments: str, rows: list[str]) -> list[str]:

@@ -15,9 +15,9 @@ from typing import Any
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
 from reality_check.report.analysis import Analysis
-from reality_check.report.sections.untrained import CATEGORY
 from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
+from reality_check.report.untrained import CATEGORY
 from reality_check.results import ExperimentResults, MethodResults
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
@@ -70,7 +70,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
             dataclasses.asdict(cost) | {"method": cost.method or None} for cost in results.costs
         ],
     }
-    return dict(_plain(data))
+    return dict(finite(data))
 
 
 def _experiment(summary: Summary) -> dict[str, Any]:
@@ -203,15 +203,15 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
         }
 
 
-def _plain(value: Any, from_settings: bool = False) -> Any:
+def finite(value: Any, from_settings: bool = False) -> Any:
     """Return JSON data in which numbers that are not finite are None.
 
     Numbers from the experiment's settings, which ``from_settings`` marks, are kept.
     """
     if isinstance(value, Mapping):
-        return {str(k): _plain(v, from_settings or k in _SETTINGS_KEYS) for k, v in value.items()}
+        return {str(k): finite(v, from_settings or k in _SETTINGS_KEYS) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item, from_settings) for item in value]
+        return [finite(item, from_settings) for item in value]
     if hasattr(value, "item"):  # a NumPy number
         value = value.item()
     if isinstance(value, float):

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from reality_check.report.analysis import Analysis
 from reality_check.report.sections.agreement import agreement_section
 from reality_check.report.sections.blocks import Folded, Section
-from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.comparison import comparison_section
 from reality_check.report.sections.deviation_list import deviations_section
@@ -42,7 +41,6 @@ def report_sections(analysis: Analysis) -> list[Section]:
         baselines_section(summary),
     )
     searches = (
-        budget_section(summary),
         parameters_section(summary),
         agreement_section(summary) if finished else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.experiments import shipped
+from support.experiments import EXPERIMENTS, shipped
 
 from reality_check.cli.main import main
 from reality_check.config import compose
@@ -12,7 +12,7 @@ from reality_check.report.deviations import find_deviations
 from reality_check.training.methods import search_space
 from reality_check.utils.config_files import shipped_files
 
-FILES = shipped_files("experiments")
+FILES = {name: shipped_files("experiments")[name] for name in EXPERIMENTS}
 MLRC = ["cub200_mlrc", "cars196_mlrc", "sop_mlrc", "in_shop_mlrc"]
 APPENDIX_D = ["cub200_appendix_d", "cars196_appendix_d", "sop_appendix_d", "in_shop_appendix_d"]
 #: The losses of the Reality Check.

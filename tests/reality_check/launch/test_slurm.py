@@ -65,13 +65,13 @@ def watching(
 
     def watch(**states: str) -> tuple[launcher.SlurmWorkers, list[str]]:
         names = iter(["1_0", "1_1", "2_0"])
-        made = experiment()
-        recorded = SimpleNamespace(out_dir=tmp_path, experiment=made, is_complete=lambda: False)
+        made = SimpleNamespace(experiment=experiment(), is_complete=lambda: False)
+        members = [cast(RecordedExperiment, made)]
         told: list[str] = []
-        monkeypatch.setattr(launcher, "submit", lambda _, new, __: [next(names) for _ in new])
+        monkeypatch.setattr(launcher, "submit", lambda _, __, new, ___: [next(names) for _ in new])
         answer = {"1_0": "RUNNING", "1_1": "RUNNING", "2_0": "PENDING", **states}
         monkeypatch.setattr(launcher, "job_states", lambda jobs: {job: answer[job] for job in jobs})
-        return launcher.SlurmWorkers(cast(RecordedExperiment, recorded), jobs(2), told.append), told
+        return launcher.SlurmWorkers(members, tmp_path, jobs(2), told.append), told
 
     return watch
 
@@ -111,11 +111,12 @@ def test_jobs_that_are_ending_are_replaced_and_earlier_failures_forgotten(
     cancelled: list[str] = []
     monkeypatch.setattr(launcher, "states_or_complain", lambda jobs: states)
     monkeypatch.setattr(launcher, "cancel", lambda jobs: cancelled.extend(jobs))
-    monkeypatch.setattr(launcher, "submit", lambda _, new, __: [f"8_{n}" for n in new])
+    monkeypatch.setattr(launcher, "submit", lambda _, __, new, ___: [f"8_{n}" for n in new])
     monkeypatch.setattr(launcher, "job_states", lambda jobs: dict.fromkeys(jobs, "RUNNING"))
-    recorded = SimpleNamespace(out_dir=tmp_path, is_complete=lambda: False)
+    made = SimpleNamespace(experiment=experiment(), is_complete=lambda: False)
     told: list[str] = []
-    workers = launcher.SlurmWorkers(cast(RecordedExperiment, recorded), jobs(3), told.append)
+    members = [cast(RecordedExperiment, made)]
+    workers = launcher.SlurmWorkers(members, tmp_path, jobs(3), told.append)
     assert workers.jobs == {0: "8_0", 1: "7_1", 2: "8_2"}
     assert cancelled == ["7_0"], "it may have asked to be queued again"
     assert told == ["SLURM jobs that keep running: 7_1", "SLURM jobs submitted: 8_0, 8_2"]

@@ -44,6 +44,6 @@ def test_a_server_that_restarts_while_workers_begin_is_waited_for(
 
     monkeypatch.setattr(storage, "_open_with_retries", restarting)
     watched: list[RecordedExperiment] = []
-    room.work(recorded, Parallelism(), watched.append, lambda _: None, math.inf)
+    room.work([recorded], tmp_path, Parallelism(), watched.append, lambda _: None, math.inf)
     assert len(calls) == 2
     assert [each.out_dir for each in watched] == [tmp_path]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from reality_check.evaluation.scoring import Diverged
 from reality_check.launch import work_loop
 from reality_check.launch.scorer import load_kept, network_seed
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.launch.work_loop import WorkLoop
+from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.models.pipeline import build_pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.output_folder import fold_folder, trial_folder
@@ -30,6 +31,7 @@ from reality_check.training.fold import FoldTask
 from reality_check.training.trainer import FoldResult, Trainer
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.interrupt import Stopped
 
 FACTOR = "schedules.alpha.factor"
 
@@ -484,15 +486,119 @@ def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     said: list[str] = []
-    recorded = SimpleNamespace(tidy=lambda: said.append("tidy"))
+    complete = iter([False, True])
+    states = SimpleNamespace(is_complete=lambda: next(complete), ready=lambda: [])
+    recorded = SimpleNamespace(
+        states=lambda: states, tidy=lambda: said.append("tidy"), experiment=None
+    )
     runner = SimpleNamespace(on_progress=lambda state: said.append(state["doing"]))
     loop = WorkLoop(recorded, runner)  # type: ignore[arg-type]
-    outcomes, clock = iter(["wait", "worked", "done"]), iter([5.0, 5.3, 6.0, 7.0])
-    monkeypatch.setattr(loop, "_work_on_next_unit", lambda: next(outcomes))
+    clock = iter([5.0, 5.3, 6.0])
+    monkeypatch.setattr(work_loop, "next_units", lambda states: iter(()))
     monkeypatch.setattr(work_loop, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(work_loop, "pause", lambda seconds: said.append(f"pause {seconds:g}"))
-    loop.run()
+    work_on([loop])
     assert said == ["waiting for other workers", "pause 3", "tidy"]
+
+
+class MadeUpLoop:
+    """The loop of one data set, whose steps end as they are told; each step is noted."""
+
+    def __init__(self, name: str, outcomes: Sequence[str | Exception], steps: list[str]) -> None:
+        self._name, self._outcomes, self._steps = name, iter(outcomes), steps
+        self.experiment = SimpleNamespace(name=name)
+        self.forgot = False
+        self.runner = SimpleNamespace(forget_data=lambda: setattr(self, "forgot", True))
+
+    def step(self) -> str:
+        outcome = next(self._outcomes)
+        self._steps.append(f"{self._name} {outcome}")
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps of loops, and pauses between them."""
+    noted: list[str] = []
+    monkeypatch.setattr(work_loop, "pause", lambda seconds: noted.append("pause"))
+    return noted
+
+
+def work_on_made_up(steps: list[str], *outcomes: Sequence[str | Exception]) -> list[str]:
+    """Work on loops that are called a, b, ...; return what happened."""
+    loops = [MadeUpLoop(name, each, steps) for name, each in zip("abc", outcomes, strict=False)]
+    work_on(loops)  # type: ignore[arg-type]
+    return steps
+
+
+def test_a_worker_goes_on_to_the_next_data_set_and_comes_back(steps: list[str]) -> None:
+    first = ["worked", "wait", "worked", "done"]
+    assert work_on_made_up(steps, first, ["worked", "done"]) == [
+        "a worked",
+        "a wait",  # for another worker
+        "b worked",
+        "a worked",  # at once, since the first one comes first
+        "a done",
+        "b done",
+    ]
+
+
+def test_a_worker_pauses_only_when_no_data_set_has_work(steps: list[str]) -> None:
+    waits = ["wait", "wait", "done"]
+    assert work_on_made_up(steps, waits, ["wait", "worked", "done"], ["done"]) == [
+        *("a wait", "b wait", "c done", "pause"),
+        *("a wait", "b worked"),
+        *("a done", "b done"),
+    ]
+
+
+@pytest.mark.parametrize("error", [WorkFailed("odd"), UsageError("odd")], ids=["failed", "usage"])
+def test_a_data_set_that_fails_does_not_end_the_others(steps: list[str], error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        work_on_made_up(steps, ["worked", error], ["worked", "wait", "done"], ["worked", "done"])
+    assert str(caught.value) == f"a: {error}", "it says on which data set"
+    assert steps == [
+        *("a worked", "a odd", "b worked"),
+        *("b wait", "c worked"),
+        *("b done", "c done"),
+    ]
+
+
+def test_of_several_failures_the_first_is_raised(steps: list[str]) -> None:
+    late, early = WorkFailed("late"), UsageError("early")
+    with pytest.raises(UsageError, match="early"):
+        work_on_made_up(steps, ["worked", "wait", late], [early], ["worked", "done"])
+    assert steps[-2:] == ["a late", "c done"]
+
+
+def test_nothing_else_is_waited_for_after_the_last_failure(steps: list[str]) -> None:
+    with pytest.raises(WorkFailed, match="one"):
+        work_on_made_up(steps, [WorkFailed("one")], [WorkFailed("other")])
+    assert steps == ["a one", "b other"]
+
+
+@pytest.mark.parametrize("error", [Stopped(), KeyError("x")], ids=["stopped", "unexpected"])
+def test_what_ends_a_worker_ends_it_at_once(steps: list[str], error: Exception) -> None:
+    with pytest.raises(type(error)):
+        work_on_made_up(steps, [WorkFailed("odd")], [error], ["worked", "done"])
+    assert len(steps) == 2
+
+
+def test_a_worker_that_is_asked_to_stop_begins_nothing(
+    steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter([None, None, Stopped()])
+
+    def check() -> None:
+        if (error := next(asked)) is not None:
+            raise error
+
+    monkeypatch.setattr(work_loop, "check", check)
+    with pytest.raises(Stopped):
+        work_on_made_up(steps, ["worked", "worked", "worked", "done"], ["done"])
+    assert steps == ["a worked", "a worked"]
 
 
 @pytest.mark.parametrize(
@@ -520,3 +626,9 @@ def test_an_error_in_a_worker_is_one_sentence_for_all(
         with pytest.raises(kind, match=said) as caught:
             make().work()
         assert "\n" not in str(caught.value)
+
+
+def test_a_data_set_that_is_done_leaves_memory_if_another_one_needs_it(steps: list[str]) -> None:
+    first, last = MadeUpLoop("a", ["done"], steps), MadeUpLoop("b", ["worked", "done"], steps)
+    work_on([first, last])  # type: ignore[list-item]
+    assert (first.forgot, last.forgot) == (True, False)

@@ -17,10 +17,10 @@ from support.prepared import prepare
 
 from reality_check.config import load_experiment
 from reality_check.data import residency
-from reality_check.launch import worker
-from reality_check.launch.work_loop import WorkLoop
+from reality_check.launch import work_loop, worker
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import lock_experiment
+from reality_check.studies.plan import States
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE
@@ -56,8 +56,8 @@ def test_a_worker_of_a_complete_experiment_needs_nothing(
     here = load_experiment(begun / "experiment.yaml")
     lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(RecordedExperiment, "is_complete", lambda self: True)
-    monkeypatch.setattr(WorkLoop, "run", lambda self: None)
+    monkeypatch.setattr(States, "is_complete", lambda self: True)
+    monkeypatch.setattr(work_loop, "next_units", lambda states: iter(()))
     assert work(begun, 5) == DONE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import optuna
@@ -12,6 +13,7 @@ from support.prepared import prepare
 
 from reality_check.cli.main import main
 from reality_check.config import load_experiment
+from reality_check.launch import worker
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import load_locked
@@ -74,7 +76,7 @@ def test_a_second_worker_on_a_journal_is_refused(
     RecordedExperiment(locked, out).set_attribute("data", {})
     monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which the command sets for good
     worked: list[WorkLoop] = []
-    monkeypatch.setattr(WorkLoop, "run", lambda self: worked.append(self))
+    monkeypatch.setattr(worker, "work_on", worked.extend)
     first = Held(url)
     try:
         for storage in ([], ["--storage", url]):
@@ -104,11 +106,12 @@ def test_the_next_worker_on_a_journal_takes_up_what_the_last_one_had(
     assert [trial.state for trial in stage.trials()] == ["running"]
     states: list[str] = []
 
-    def look(loop: WorkLoop) -> None:
+    def look(loops: Sequence[WorkLoop]) -> None:
+        (loop,) = loops
         works = loop._recorded.states().ready()
         states.extend(trial.state for work in works for trial in work.attempts)
 
-    monkeypatch.setattr(WorkLoop, "run", look)
+    monkeypatch.setattr(worker, "work_on", look)
     assert work(out, 0) == 0
     assert states == ["failed"]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from support.experiments import shipped
+from support.experiments import EXPERIMENTS, shipped
 
 from reality_check.config import compose
 from reality_check.config.classes import build
 from reality_check.config.values import Choices, Range
 from reality_check.data import ImageSet
 from reality_check.training.preflight import changes, check_data, check_loss, check_model
-from reality_check.utils.config_files import paper_files, shipped_files
+from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError
 
 RAW: dict[str, Any] = {
@@ -158,7 +158,7 @@ def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., Image
 TRIED: set[str] = set()
 
 
-@pytest.mark.parametrize("name", [*shipped_files("experiments"), *paper_files()])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, *paper_files()])
 def test_no_loss_of_a_shipped_experiment_is_turned_away(name: str) -> None:
     experiment = shipped(name)
     for method in experiment.methods:

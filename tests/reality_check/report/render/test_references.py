@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from support.experiments import shipped
+from support.experiments import EXPERIMENTS, shipped
 
 from reality_check.config.classes import named_classes, registered_names
 from reality_check.config.named import named_method
@@ -126,7 +126,7 @@ def _of_data_set(name: str) -> str:
     )
 
 
-@pytest.mark.parametrize("name", [*shipped_files("experiments"), *paper_files()])
+@pytest.mark.parametrize("name", [*EXPERIMENTS, *paper_files()])
 def test_every_experiment_of_the_package_is_cited_in_full(name: str) -> None:
     text = references_bib(results_of(name))
     assert "Without an entry" not in text

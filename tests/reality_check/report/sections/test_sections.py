@@ -19,10 +19,9 @@ from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import method_figure
 from reality_check.report.render.html import report_html
 from reality_check.report.render.markdown import report_md
-from reality_check.report.sections import budget, report_sections
+from reality_check.report.sections import report_sections
 from reality_check.report.sections.agreement import agreement_section
 from reality_check.report.sections.blocks import Bullets, Folded, PlainTable, Section
-from reality_check.report.sections.budget import budget_section, budgets
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.hours import cost_section
 from reality_check.report.sections.methods import methods_section
@@ -38,7 +37,6 @@ from reality_check.results import (
     ResultRow,
     TrialRecord,
 )
-from reality_check.statistics import expected_best
 
 MAP = "mean_average_precision_at_r"
 APPROVED = Path(__file__).with_name("approved.md")
@@ -123,67 +121,6 @@ def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
     assert texts(classes_section(found))[-1].startswith(
         "The scores of every query are missing or damaged for warped (complete), which"
     )
-
-
-# -- budget --------------------------------------------------------------------------------------
-
-
-def searched(name: str, values: list[float], again: list[float]) -> MethodResults:
-    return MethodResults(
-        name,
-        "L",
-        search=tuple(
-            TrialRecord(i, "complete", value=v, params={"x": float(i + 1)})
-            for i, v in enumerate(values)
-        ),
-        reproductions=tuple(TrialRecord(i, "complete", value=v) for i, v in enumerate(again)),
-        searched=("x",),
-    )
-
-
-@pytest.fixture
-def four_trials_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_MIN_TRIALS", 4)
-
-
-@pytest.mark.usefixtures("four_trials_will_do")
-def test_budgets_compare_the_second_half_with_one_retraining() -> None:
-    steep = searched("steep", [0.1, 0.2, 0.3, 0.4], [0.38, 0.39])
-    flat = searched("flat", [0.30, 0.301, 0.3, 0.302], [0.30, 0.28])
-    unknown = searched("unknown", [0.1, 0.1, 0.1, 0.2], [0.2])
-    summary = Summary(runs_of({}, methods=(steep, flat, unknown)))
-    found = budgets(summary)
-    values = [0.1, 0.2, 0.3, 0.4]
-    assert found[0].curve == pytest.approx(expected_best(values))
-    # Best of two of four: .2 once, .3 twice, .4 three times of six.
-    assert found[0].gain == pytest.approx(0.4 - (0.2 + 2 * 0.3 + 3 * 0.4) / 6)
-    assert found[0].spread == pytest.approx(0.01 / math.sqrt(2))
-    (line,) = texts(budget_section(summary))
-    assert line.startswith("With 1 trials or fewer, another method has the highest estimate")
-
-
-@pytest.mark.usefixtures("four_trials_will_do")
-def test_diverged_trials_count_and_diverged_retrainings_do_not() -> None:
-    method = searched("m", [0.3, 0.3, 0.3, 0.3], [0.3, 0.32])
-    lost = TrialRecord(4, "complete", value=0.0, diverged="NaN")
-    gone = TrialRecord(2, "complete", value=0.0, diverged="NaN")
-    method = dataclasses.replace(
-        method, search=(*method.search, lost), reproductions=(*method.reproductions, gone)
-    )
-    (found,) = budgets(Summary(runs_of({}, methods=(method,))))
-    assert found.trials == 5
-    assert found.curve[0] == pytest.approx(0.24)
-    assert found.spread == pytest.approx(0.02 / math.sqrt(2))
-
-
-def test_nothing_is_said_of_few_trials_nor_of_several_searches() -> None:
-    few = searched("c", [0.01 * i for i in range(19)], [])
-    assert budget_section(Summary(runs_of({}, methods=(few,)))) is None
-    enough = searched("c", [0.01 * i for i in range(20)], [])
-    assert budget_section(Summary(runs_of({}, methods=(enough,)))) is not None
-    halves = tuple(dataclasses.replace(t, search=t.trial_index // 10) for t in enough.search)
-    twice = dataclasses.replace(enough, search=halves)
-    assert budget_section(Summary(runs_of({}, methods=(twice,)))) is None
 
 
 # -- parameters ----------------------------------------------------------------------------------
@@ -279,6 +216,19 @@ def test_cost_is_by_method_stage_and_device() -> None:
 # -- agreement -----------------------------------------------------------------------------------
 
 
+def searched(name: str, values: list[float], again: list[float]) -> MethodResults:
+    return MethodResults(
+        name,
+        "L",
+        search=tuple(
+            TrialRecord(i, "complete", value=v, params={"x": float(i + 1)})
+            for i, v in enumerate(values)
+        ),
+        reproductions=tuple(TrialRecord(i, "complete", value=v) for i, v in enumerate(again)),
+        searched=("x",),
+    )
+
+
 def test_winners_against_their_retrainings() -> None:
     a = searched("a", [0.40, 0.44, 0.41], [0.42, 0.43])
     b = searched("b", [0.30, 0.31], [0.315, 0.315])
@@ -328,7 +278,6 @@ def everything(results: ExperimentResults) -> ExperimentResults:
     return dataclasses.replace(results, methods=changed, costs=costs)
 
 
-@pytest.mark.usefixtures("four_trials_will_do")
 def test_the_report_is_the_approved_one(results: ExperimentResults) -> None:
     """What changes on purpose is approved by ``APPROVE=1 pytest -k approved`` and a look at it."""
     sections = report_sections(analysis(everything(with_queries(results))))

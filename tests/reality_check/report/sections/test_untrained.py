@@ -8,14 +8,10 @@ from typing import Any
 import pytest
 
 from reality_check.cli.run_summary import print_summary
-from reality_check.report.sections.untrained import (
-    Untrained,
-    untrained,
-    untrained_sentence,
-    untrained_sentences,
-)
+from reality_check.report.sections.untrained import untrained_sentence, untrained_sentences
 from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
+from reality_check.report.untrained import Untrained, untrained
 from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults, ResultRow
 
