@@ -54,8 +54,8 @@ def _print_suite(summary: SuiteSummary) -> None:
         print_table(table)
     for category, verdict in headline_across(summary).items():
         print(f"{category}: {verdict}.")
-    for name, reason in summary.undecided.items():
-        print(f"{name} {reason}, so it counts as undecided for every pair.")
+    for sentence in summary.undecided_sentences():
+        print(sentence)
 
 
 def _cell(estimate: Estimate | None) -> str:

@@ -76,6 +76,13 @@ class SuiteSummary:
                 reasons[name] = f"has no method shown to be better than {best.name}"
         return reasons
 
+    def undecided_sentences(self) -> list[str]:
+        """Return a sentence on each data set that is :attr:`undecided`."""
+        return [
+            f"{name} {reason}, so it counts as undecided for every pair."
+            for name, reason in self.undecided.items()
+        ]
+
     @cached_property
     def comparisons(self) -> dict[str, tuple[SuiteComparison, ...]]:
         """The comparisons of all pairs by category, those of the best method first.
@@ -152,7 +159,8 @@ class SuiteSummary:
         for member, difference in zip(self.members.values(), differences, strict=True):
             known, score = None, member.estimates(category).get(other)
             if difference is not None and score is not None and score.mean > 0:
-                mean, error = (value / score.mean for value in (difference.mean, difference.error))
+                error = difference.error and difference.error / score.mean
+                mean = difference.mean / score.mean
                 known = dataclasses.replace(difference, mean=mean, error=error)
             relative.append(known)
         return relative

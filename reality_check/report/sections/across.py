@@ -93,11 +93,8 @@ def verdict_blocks(summary: SuiteSummary) -> list[Block]:
     """Return the tables of methods by data sets, and the verdict in sentences."""
     tables = tuple(suite_table(summary, category) for category in summary.categories)
     leaders = tuple((Strong(f"{c}:"), f" {text}.") for c, text in headline(summary).items())
-    undecided = [
-        f"{name} {reason}, so it counts as undecided for every pair."
-        for name, reason in summary.undecided.items()
-    ]
-    return [ComparisonTables(tables), Verdict((Bullets(leaders),)), *undecided]
+    verdict = Verdict((Bullets(leaders),))
+    return [ComparisonTables(tables), verdict, *summary.undecided_sentences()]
 
 
 def suite_table(summary: SuiteSummary, category: str, metric: str = PRIMARY) -> ComparisonTable:

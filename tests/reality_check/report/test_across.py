@@ -154,6 +154,21 @@ def test_where_no_method_beats_raw_input_nothing_is_decided() -> None:
     assert summary.comparisons["aggregate"][0].num_above == 1
 
 
+def test_differences_without_an_error_have_no_interval_and_show_nothing() -> None:
+    """Of one training each."""
+    members = [member(name, (0.1, 0.0, 0.0), i) for i, name in enumerate(("birds", "cars"))]
+    single = [
+        dataclasses.replace(each, rows=tuple(row for row in each.rows if row.reproduction == 0))
+        for each in members
+    ]
+    summary = SuiteSummary(suite(*single))
+    pair = summary.comparisons["ensemble"][0]
+    assert pair.num_above == 0
+    assert (pair.mean.half_width, pair.relative.half_width) == (None, None)
+    assert pair.relative.mean == pytest.approx(0.2, abs=0.05)
+    assert "what one search found for a is not shown to be above" in pair_sentence(pair, summary)
+
+
 def test_ranks_leave_open_what_tests_do(three: SuiteResults) -> None:
     summary = SuiteSummary(three)
     assert summary.ranks("ensemble", "birds") == {"a": (1, 1), "b": (2, 3), "c": (2, 3)}
