@@ -292,6 +292,7 @@ class MethodResults:
     origin: str = ""  # the output folder of the method, in a report of several folders
     #: Number of trainable parameters of one network; parts without a learning rate do not count.
     trained_parameters: int | None = None
+    network_parameters: int | None = None  # number of all parameters of that network
     columns: tuple[ColumnValue, ...] = ()  # user-defined columns
 
 

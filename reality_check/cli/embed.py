@@ -86,9 +86,14 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument(
         "--dtype",
-        default="float32",
         choices=("float16", "float32"),
-        help="data type of the features (default: float32)",
+        help="data type in the file (default: float32; with --until, float16)",
+    )
+    command.add_argument(
+        "--until",
+        metavar="MODULE",
+        help="write the outputs of this module of the trunk, such as blocks.9 or layer3, so that "
+        "`model: {trunk: {from: FOLDER}}` trains what follows",
     )
 
 
@@ -119,9 +124,12 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(data, ImageSet) and embedding.crop_size is None:
         embedding = replace(embedding, crop_size=_crop_size(embedding.model, data))
     keep_freed_memory(all_of_it=True)
-    samples, width = embed_to_folder(data, embedding, out, print, dataset_json(config))
-    print(f"{out}: {samples:,} x {width:,} {embedding.dtype}")
-    print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
+    shape = embed_to_folder(data, embedding, out, print, dataset_json(config))
+    print(f"{out}: {' x '.join(f'{n:,}' for n in shape)} {embedding.dtype}")
+    model, protocol = "identity", "features"
+    if embedding.until is not None:
+        model, protocol = f"{{trunk: {{from: {out}}}}}", "finetune"
+    print(f"Next: dataset: {out} with model: {model} and protocol: {protocol} in a YAML")
     return DONE
 
 
@@ -154,7 +162,8 @@ def _embedding(options: argparse.Namespace, changes: dict[str, Any]) -> Embeddin
         batch_size=options.batch_size,
         device=pick_device(options.device),
         autocast=options.autocast,
-        dtype=options.dtype,
+        dtype=options.dtype or ("float32" if options.until is None else "float16"),
+        until=options.until,
     )
 
 

@@ -115,7 +115,7 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         trainings = "trainings by the parameters of each method (reality-check check counts them)"
     yield (
         f"{trainings}, each at most {training.max_epochs} epochs of "
-        f"{epoch} batches of {training.batch_size}"
+        f"{epoch} batches of {' or '.join(map(str, training.batch_sizes))}"
     )
     yield f"a method: {_describe_trainings(experiment)}"
     deviations = (*against_reference(experiment), *own_ranges(experiment))

@@ -18,7 +18,9 @@ from reality_check.config.types import (
     Fixed,
     Name,
     PositiveInt,
+    Searchable,
     Tunable,
+    check_choices,
     check_learning_rate,
 )
 from reality_check.config.values import Range, Strict, ends_of
@@ -233,8 +235,9 @@ class Method(Strict):
     also with log: true or int: true; {choices: [a, b]} too."""
     miner: Arguments | None = None
     """A name (reality-check show miners), or {class: NAME, argument: value}."""
-    samples_per_class: PositiveInt | None = 4
-    """Images of each class in a batch; null: batches are drawn without regard to classes."""
+    samples_per_class: Searchable[PositiveInt | None] = 4
+    """Images of each class in a batch; null: batches are drawn without regard to classes. Choices
+    are searched."""
     learning_rates: LearningRates = Field(default_factory=LearningRates)
     """Learning rates that differ from the protocol's."""
     loss_weight_decay: NonNegativeFloat | None = None
@@ -267,6 +270,11 @@ class Method(Strict):
     """The pack that its results come from, so that nothing is trained; written for {from: PACK}."""
     note: str = ""
     """Text shown in the report."""
+
+    @field_validator("samples_per_class")
+    @classmethod
+    def _check_samples_per_class(cls, value: Any) -> Any:
+        return check_choices(value, 1)
 
     @model_validator(mode="after")
     def _check_changes(self) -> Self:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, ValidationError, field_validator, model_validator
+import numpy as np
+from pydantic import (
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from reality_check.config.types import (
     TABLE_NEUTRAL,
-    Fixed,
+    Arguments,
     Name,
     PositiveInt,
     Searchable,
@@ -25,6 +34,7 @@ from reality_check.config.values import (
     find_searched,
     is_number,
 )
+from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
 #: The names of :data:`pml_extensions.modules.HEAD_PRESETS`, written out because its import takes
@@ -44,13 +54,34 @@ HEADS = (
 )
 #: Heads that end in a BatchNorm neck.
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
-#: Prefix of the names of the embedder's searched values.
-EMBEDDER = "model.embedder"
+#: Prefixes of the names of searched values: of a model, and of its embedder.
+MODEL = "model"
+EMBEDDER = f"{MODEL}.embedder"
+#: The layers that compute queries and values, by their names in timm and transformers.
+ATTENTION = r"(.*\.)?(qkv|q_proj|v_proj|query|value)"
 #: The keys that a head replaces.
 _PARTS = ("pooling", "normalization", "embedder")
 
 
-class Embedder(Strict):
+class _Part(Strict):
+    """A part of a model, of which each searched value is checked at its ends."""
+
+    @model_validator(mode="after")
+    def _check_ends(self) -> Self:
+        for key, field in type(self).model_fields.items():
+            value = getattr(self, key)
+            if isinstance(value, Range) and isinstance(field.default, int) and not value.integer:
+                raise ValueError(f"{key} takes whole numbers; write int: true in its range")
+            for end in ends_of(value) if isinstance(value, Range | Choices) else ():
+                try:
+                    type(self).model_validate({key: end})
+                except ValidationError as error:
+                    reason = error.errors()[0]["msg"]
+                    raise ValueError(f"{key} cannot be {end}: {reason}") from None
+        return self
+
+
+class Embedder(_Part):
     """The module that turns features into embeddings: one linear layer or a perceptron.
 
     A perceptron, of several ``layers``, is a :class:`pml_extensions.modules.MLPEmbedder`.
@@ -75,18 +106,7 @@ class Embedder(Strict):
     """Whether to omit the layer if the features have the embedding's width."""
 
     @model_validator(mode="after")
-    def _check_values(self) -> Self:
-        for key in ("layers", "hidden_size", "hidden_normalization", "dropout"):
-            value = getattr(self, key)
-            if isinstance(value, Range) and key != "dropout" and not value.integer:
-                raise ValueError(f"{key} takes whole numbers; write int: true in its range")
-            if isinstance(value, Range | Choices):
-                for end in ends_of(value):  # both ends, or all choices
-                    try:
-                        Embedder.model_validate({key: end})
-                    except ValidationError as error:
-                        reason = error.errors()[0]["msg"]
-                        raise ValueError(f"{key} cannot be {end}: {reason}") from None
+    def _check_layers(self) -> Self:
         if self.layers != 1 and (self.init == "pca" or self.skip_if_equal):
             option = "init: pca" if self.init == "pca" else "skip_if_equal"
             raise ValueError(f"{option} is for a single layer; write layers: 1")
@@ -96,6 +116,32 @@ class Embedder(Strict):
     def is_linear(self) -> bool:
         """Whether it is a single linear layer without dropout."""
         return self.layers == 1 and self.dropout == 0
+
+
+class Adapter(_Part):
+    """A low-rank adapter of the trunk, whose own weights are frozen: LoRA (Hu et al. 2022).
+
+    Each key but ``targets`` may be searched.
+    """
+
+    rank: Searchable[PositiveInt] = 8
+    """Rank of the two matrices that are added to each adapted layer."""
+    alpha: Searchable[PositiveFloat] = 16.0
+    """What they add is multiplied by alpha / rank."""
+    dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
+    """Probability of setting an input of the adapter to 0."""
+    targets: list[str] = Field(default_factory=lambda: [ATTENTION])
+    """Regular expressions for the full names of the adapted layers; by default those that compute
+    queries and values of attention."""
+
+
+class Stored(Strict):
+    """Where samples come from that are outputs of the trunk's module ``frozen``."""
+
+    images: tuple[PositiveInt, PositiveInt, PositiveInt]
+    """Height, width and channels of the images that entered the trunk."""
+    state: str
+    """SHA-256 of the trunk's weights."""
 
 
 def _in_words(value: Any) -> str:
@@ -133,10 +179,17 @@ class Model(Strict):
     """Name of the network in reports."""
     trunk: str = "conv4"
     """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
-    arguments: Fixed = Field(default_factory=dict)
-    """Keyword arguments of the trunk."""
+    arguments: Arguments = Field(default_factory=dict)
+    """Keyword arguments of the trunk, which may be searched."""
     weights: str = "none"
     """none, imagenet, a tag of torchvision or timm, or the path of a file."""
+    frozen: Searchable[str | None] = None
+    """The module, such as blocks.9 or layer3, up to which the trunk is not trained; choices are
+    searched."""
+    adapter: Adapter | None = None
+    """A low-rank adapter, which is trained instead of the trunk's weights."""
+    stored: Stored | None = None
+    """Written for {from: FOLDER}: the samples are outputs of the module `frozen`."""
     last_stride: Literal[1, 2] = 2
     """Stride of the trunk's last stage; 1 makes its feature maps twice as large."""
     remove_last_bn_relu: Literal["no", "paper", "official"] = "no"
@@ -157,6 +210,23 @@ class Model(Strict):
     momentum, or heated_up_softmax with the eps and momentum of that paper."""
     preprocessing: Input = Field(default_factory=Input)
     """Preprocessing that differs from that with which the weights were trained."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_stored(cls, values: Any) -> Any:
+        """Replace {from: FOLDER} by the trunk whose outputs the folder of ``embed`` holds."""
+        trunk = values.get("trunk") if isinstance(values, Mapping) else None
+        if not isinstance(trunk, Mapping):
+            return values
+        if [*trunk] != ["from"]:
+            raise ValueError(f"trunk: write a name, or {{from: FOLDER}}; got {dict(trunk)}")
+        try:
+            recipe = json.loads(str(np.load(expand_path(trunk["from"]) / "made_of.npy")))
+            return {**values, **recipe["model"]}
+        except (OSError, ValueError, KeyError):
+            raise ValueError(
+                f"trunk: {trunk['from']} is no folder that reality-check embed --until has written"
+            ) from None
 
     @field_validator("weights", mode="before")
     @classmethod
@@ -179,6 +249,18 @@ class Model(Strict):
                 f"{', '.join(HEADS)}; or pooling, normalization and embedder"
             )
         return value
+
+    @model_validator(mode="after")
+    def _check_frozen(self) -> Self:
+        if isinstance(self.frozen, Range):
+            raise ValueError(
+                "frozen takes the name of a module, or {choices: [blocks.8, blocks.9]}"
+            )
+        if self.stored is not None and not isinstance(self.frozen, str):
+            raise ValueError(
+                "samples that are outputs of a module fix frozen, which is that module; remove it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _resolve_head(self) -> Self:
@@ -211,26 +293,36 @@ class Model(Strict):
             return f"normalisation {self.normalization}{neck}{mlp}"
         return f"pooling {self.pooling}, normalisation {self.normalization}{neck}{mlp}"
 
+    def _searchable(self) -> dict[str, Any]:
+        """Return the keys that may be searched, with those below them."""
+        parts = {"embedder": self.embedder, "adapter": self.adapter}
+        plain = {key: dict(part) for key, part in parts.items() if part is not None}
+        return {"arguments": self.arguments, "frozen": self.frozen, **plain}
+
     def searched(self) -> dict[str, Searched]:
-        """Return the searched values of the embedder, by their names in a trial's parameters."""
-        return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
+        """Return the searched values by their names in a trial's parameters."""
+        return dict(find_searched(self._searchable(), MODEL))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
         """Return this model with the sampled values of a trial.
 
         Args:
-            params: values by the names of :meth:`searched`; missing ones get their defaults.
+            params: values by the names of :meth:`searched`. Missing ones get the default of an
+                embedder, or the middle of their range.
         """
         searched = self.searched()
         if not searched:
             return self
-        assert self.embedder is not None
         default = Embedder()
         values = {
-            name: params.get(name, getattr(default, name.rpartition(".")[2])) for name in searched
+            name: params[name]
+            if name in params
+            else getattr(default, name.rpartition(".")[2])
+            if name.startswith(EMBEDDER)
+            else value.middle()
+            for name, value in searched.items()
         }
-        plain = fill_in(dict(self.embedder), EMBEDDER, values)
-        return self.model_copy(update={"embedder": Embedder.model_validate(plain)})
+        return Model.model_validate({**self.plain(), **fill_in(self._searchable(), MODEL, values)})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:
         """Return this model with some keys replaced, each as a whole.

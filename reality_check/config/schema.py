@@ -25,7 +25,7 @@ from reality_check.config.report import Report
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
-from reality_check.config.values import Strict, find_searched
+from reality_check.config.values import Strict, choices_of, find_searched
 from reality_check.utils.errors import every
 from reality_check.utils.own_names import RESERVED
 from reality_check.utils.passwords import without_password
@@ -110,12 +110,13 @@ class Experiment(Strict):
         return self
 
     def _check_batch(self, method: Method) -> None:
-        batch_size, per_class = self.training_of(method).batch_size, method.samples_per_class
-        if per_class is not None and (batch_size % per_class or per_class > batch_size):
-            raise ValueError(
-                f"method {method.name!r}: samples_per_class={per_class} does not divide "
-                f"batch_size={batch_size}; choose a divisor of {batch_size}"
-            )
+        batch_sizes = self.training_of(method).batch_sizes
+        for size, per_class in itertools.product(batch_sizes, choices_of(method.samples_per_class)):
+            if per_class is not None and (size % per_class or per_class > size):
+                raise ValueError(
+                    f"method {method.name!r}: samples_per_class={per_class} does not divide "
+                    f"batch_size={size}; choose a divisor of {size}"
+                )
 
     def _check_trials(self, method: Method) -> None:
         if method.trials is not None and self.protocol.search.trials_per_parameter is None:
@@ -233,8 +234,10 @@ class Experiment(Strict):
                 "learning_rates": rates | method.learning_rates.loss_parts,
                 "phase2": dict(method.phase2 or {}),
                 "schedules": {name: dict(item) for name, item in method.schedules.items()},
+                "training": {"batch_size": self.training_of(method).batch_size},
+                "samples_per_class": method.samples_per_class,
             }
-            searched = find_searched(tunable, "")
+            searched = [*find_searched(tunable, ""), *self.model_of(method).searched().items()]
             # A second phase begins when validation no longer improves.
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"

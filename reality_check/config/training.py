@@ -24,10 +24,12 @@ from reality_check.config.types import (
     Fixed,
     Name,
     PositiveInt,
+    Searchable,
     Tunable,
+    check_choices,
     check_learning_rate,
 )
-from reality_check.config.values import Strict
+from reality_check.config.values import Strict, choices_of
 from reality_check.utils.errors import UsageError
 
 #: Fraction of ``max_epochs`` for a second phase whose length is not set.
@@ -267,8 +269,8 @@ class GpuSettings(Strict):
 class Training(Strict):
     """How one fold run trains."""
 
-    batch_size: Annotated[int, Field(ge=2)] = 32
-    """Images of a batch."""
+    batch_size: Searchable[Annotated[int, Field(ge=2)]] = 32
+    """Images of a batch; choices are searched."""
     iterations_per_epoch: PositiveInt | Literal["pass"] = 100
     """Batches of an epoch; pass: as many complete ones as the training images fill."""
     max_epochs: PositiveInt = 1000
@@ -307,6 +309,11 @@ class Training(Strict):
     gradient_clip_norm: PositiveFloat | None = None
     """Bounds the length of the network's gradient."""
 
+    @field_validator("batch_size")
+    @classmethod
+    def _check_batch_size(cls, value: Any) -> Any:
+        return check_choices(value, 2)
+
     @model_validator(mode="after")
     def _check_phases(self) -> Self:
         second = self.second_phase_epochs
@@ -324,10 +331,20 @@ class Training(Strict):
             )
         return self
 
+    @property
+    def batch_sizes(self) -> list[int]:
+        """All batch sizes that are tried; a single one if it is not searched."""
+        return choices_of(self.batch_size)
+
+    def filled(self, params: Mapping[str, Any]) -> Training:
+        """Return these settings with the batch size of a trial's parameters, if it is searched."""
+        size = params.get("training.batch_size", self.batch_sizes[0])
+        return self.model_copy(update={"batch_size": size})
+
     def iterations(self, images: int) -> int:
         """Return the number of iterations per epoch for a number of training images."""
         if self.iterations_per_epoch == "pass":
-            return max(1, images // self.batch_size)
+            return max(1, images // self.batch_sizes[0])
         return self.iterations_per_epoch
 
     def phase_epochs(self, two_phases: bool) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 from reality_check.config.values import (
     Choices,
     Range,
+    choices_of,
     dump_value,
     ends_of,
     parse_items,
@@ -73,4 +74,15 @@ def check_learning_rate(value: Any) -> Any:
     low = min(ends_of(value), default=0)
     if low < 0:
         raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")
+    return value
+
+
+def check_choices(value: Any, least: int) -> Any:
+    """Return a whole number or choices of them; raise ``ValueError`` for others or a range."""
+    wrong = [v for v in choices_of(value) if v is not None and not (type(v) is int and v >= least)]
+    if isinstance(value, Range) or wrong:
+        raise ValueError(
+            f"write a whole number from {least} on, or {{choices: [32, 64]}}; got "
+            f"{wrong[0] if wrong and not isinstance(value, Range) else 'a range'}"
+        )
     return value

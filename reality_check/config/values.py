@@ -282,6 +282,11 @@ def ends_of(value: Any) -> list[Any]:
     return [value] if is_number(value) else []
 
 
+def choices_of(value: Any) -> list[Any]:
+    """Return all choices, or the value itself as the only one."""
+    return value.choices if isinstance(value, Choices) else [value]
+
+
 def dump_value(value: Any) -> Any:
     """Return plain data for YAML; the inverse of :func:`parse_value`."""
     return _map_searched(value, "", lambda _, searched: _dumped(searched))

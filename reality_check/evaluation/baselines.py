@@ -21,8 +21,9 @@ from reality_check.utils.spread import evenly_spread
 
 #: The principal components are fitted to at most this many samples.
 MOST_FITTED = 4096
-#: The name of the baseline of unchanged vectors.
+#: The name of the baselines of unchanged vectors, and of a pretrained trunk as it is.
 RAW_VECTORS = "raw features"
+PRETRAINED = "frozen features"
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -48,9 +49,9 @@ def score_baselines(
 
     Returns:
         The metrics by baseline: ``raw pixels`` (``raw features`` if samples are vectors), their PCA
-        to the size of the embedding, ``untrained trunk`` (epoch -1 of the protocol: pretrained if
-        the model is; omitted for vectors without a trunk) and ``untrained embedder`` (epoch 0: a
-        random projection).
+        to the size of the embedding, ``untrained trunk`` (epoch -1 of the protocol; omitted for
+        vectors without a trunk), which is called ``frozen features`` if it is pretrained, and
+        ``untrained embedder`` (epoch 0: a random projection).
     """
     shape = input_shape(test, training.augmentation)
     if images is None:
@@ -59,13 +60,14 @@ def score_baselines(
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}  # by the name of the baseline
-    raw = raw_input(shape)
+    # Outputs of a trunk's module are long, and no input of anybody.
+    raw = None if model.stored else raw_input(shape)
     if trainval is not None and raw is not None:
         trainval_images = build_pipeline(trainval, model, training.augmentation, device)
         forwards[raw] = as_vectors
         forwards[f"PCA of {raw}"] = projection(trainval_images, training.embedding_size)
     if raw != RAW_VECTORS or model.trunk != "identity":  # otherwise equal to the raw input
-        forwards["untrained trunk"] = network.features
+        forwards["untrained trunk" if model.weights == "none" else PRETRAINED] = network.features
     forwards["untrained embedder"] = network
     scores, on_test = {}, names_on("test", extra_metrics)
     for name, forward in forwards.items():

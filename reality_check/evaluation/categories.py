@@ -23,7 +23,8 @@ from reality_check.evaluation.scoring import (
     embed,
     evaluate_both_geometries,
 )
-from reality_check.models.network import Network, build_network
+from reality_check.models.adapters import merge_adapters
+from reality_check.models.network import BASE, PARAMS, Network, build_network
 from reality_check.models.pipeline import Pipeline
 from reality_check.utils import checkpoints
 
@@ -99,8 +100,11 @@ def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
 def load_network(path: Path, model: Model, shape: InputShape, embedding_size: int) -> Network:
     """Load the trained network that a fold run saved in ``model.pt``.
 
+    Adapters are merged into the weights of the trunk.
+
     Raises:
         FileNotFoundError: there is no such file.
+        UsageError: the network is partly trained, and its other weights are not here.
     """
     state = checkpoints.load(path)
     if state is None:
@@ -108,9 +112,12 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     # The state of a multilayer perceptron contains its searched values; a linear layer has none.
     extra_states = [value for key, value in state.items() if key.endswith("_extra_state")]
     options = MLPEmbedder.read_options(extra_states[0]) if extra_states else {}
-    model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
-    network = build_network(model, shape, embedding_size, seed=0, pretrained=False)
-    network.load_state_dict(state)
+    # Files of earlier versions have no other searched values.
+    params = {f"{EMBEDDER}.{key}": value for key, value in options.items()} | state.pop(PARAMS, {})
+    model = model.filled(params)
+    network = build_network(model, shape, embedding_size, seed=0, pretrained=BASE in state)
+    network.load_kept_state(state)
+    merge_adapters(network)
     return network
 
 

@@ -221,6 +221,7 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
     model = model.filled(middles(model.searched()))  # searched values at the middle of their ranges
     fold = prepared.splits.folds[0]
     filled = fill_method(method, protocol, middle_params(method, protocol))
+    training = training.filled(filled.params)
     task = FoldTask(filled, model, training, training.embedding_size, network_seed=0, loss_seed=0)
     has_validation = protocol.selects_on == "validation"
     train = prepared.dataset.subset(fold.train if has_validation else prepared.splits.trainval)

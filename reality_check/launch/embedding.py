@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from reality_check.config.messages import validate
 from reality_check.config.model import Model
 from reality_check.config.training import Augment
 from reality_check.data.sample_set import ImageSet, SampleSet
-from reality_check.models import TRUNKS
+from reality_check.data.tensors import TensorShape
+from reality_check.models import TRUNKS, input_channels
 from reality_check.models.network import Network, autocast, build_network
+from reality_check.models.partly_frozen import ResumedTrunk, check_module, output_of
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.models.trunk_building import origin_mark, state_digest
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import locked
@@ -31,6 +35,8 @@ _PROGRESS = "progress.json"
 #: Seconds between two records of the progress; a killed call repeats at most this much work.
 _RECORD_SECONDS = 10.0
 _CPU = torch.device("cpu")
+#: The keys of a model that decide what its trunk computes.
+_TRUNK_KEYS = ("trunk", "arguments", "weights", "last_stride", "remove_last_bn_relu")
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,8 @@ class Embedding:
         device: device of the computation.
         autocast: precision of the trunk.
         dtype: type of the vectors in the file.
+        until: full name of the module of the trunk whose outputs are written; ``None`` for vectors,
+            behind trunk and pooling.
     """
 
     model: Model
@@ -55,6 +63,7 @@ class Embedding:
     device: torch.device = _CPU
     autocast: Literal["none", "bf16", "fp16"] = "none"
     dtype: Literal["float16", "float32"] = "float32"
+    until: str | None = None
 
 
 def embed_to_folder(
@@ -63,21 +72,21 @@ def embed_to_folder(
     out: Path,
     log: Callable[[str], None] = lambda text: None,
     source: str | None = None,
-) -> tuple[int, int]:
+) -> tuple[int, ...]:
     """Write the features of all samples of a data set, continuing where a stopped call ended.
 
     Args:
         data: the data set, of images or tensors.
         settings: the trunk, the preprocessing and the precision.
         out: the folder to create, which ``dataset: FOLDER`` reads. It contains ``.npy`` files: x
-            (N, F), y, class_names, names, the data set's own split, and ``origin``, a sentence that
-            says where the features come from.
+            (N, F), or a module's outputs (N, ...), y, class_names, names, the data set's own split,
+            and ``origin``, a sentence that says where the features come from.
         log: called with messages about the progress.
         source: a description by which the data set can be opened again to show its images, see
             :func:`reality_check.data.source_images.dataset_json`.
 
     Returns:
-        The number of samples N and of features F.
+        The shape of x.
 
     Raises:
         UsageError: the trunk does not fit the samples or returns NaN, or ``out`` exists with other
@@ -95,6 +104,8 @@ def embed_to_folder(
         )
     network, pipeline = _build(data, settings)
     trunk = settings.model.trunk
+    if settings.until is not None:
+        check_module(network.trunk, settings.until)
     # A trunk of the user may load weights itself.
     if settings.model.weights == "none" and (trunk in TRUNKS or ":" in trunk):
         log(f"The weights of {trunk} are random (weights: none)")
@@ -109,21 +120,22 @@ def embed_to_folder(
         _write_other_arrays(data, partial, recipe, source)
         (partial / _PROGRESS).unlink(missing_ok=True)
         partial.rename(out)
-    return vectors.shape[0], vectors.shape[1]
+    return vectors.shape
 
 
 def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
     """Return the network and the pipeline that embed the samples."""
-    crops = (
-        {"crop_size": settings.crop_size, "resize": settings.resize}
-        if isinstance(data, ImageSet)
-        else {}
-    )
-    options = validate(Augment, crops, "embed")
+    options = _options(data, settings)
     embedding_size = 1  # the embedder is not used
     network = build_network(settings.model, input_shape(data, options), embedding_size, seed=0)
     pipeline = build_pipeline(data, settings.model, options, settings.device, settings.batch_size)
     return network.to(settings.device).eval(), pipeline
+
+
+def _options(data: SampleSet, settings: Embedding) -> Augment:
+    """Return the crop of the samples."""
+    crops = {"crop_size": settings.crop_size, "resize": settings.resize}
+    return validate(Augment, crops if isinstance(data, ImageSet) else {}, "embed")
 
 
 def _embed_all(
@@ -150,10 +162,17 @@ def _embed_all(
         progress(title, len(data), done) as advance,
     ):
         for batch in pipeline.evaluation_batches(np.arange(done, len(data))):
-            features = network.features(batch).float()
+            if settings.until is None:
+                features = network.features(batch).float()
+            else:
+                features = output_of(network.trunk, settings.until, batch).float()
             _check_finite(features, done, settings)
-            if vectors is None:  # only now the width of the features is known
-                shape = (len(data), features.shape[1])
+            if vectors is None:  # only now the shape of the features is known
+                shape = (len(data), *features.shape[1:])
+                if settings.until is not None:
+                    _check_resumed(settings, network, batch, features)
+                    size = math.prod(shape) * np.dtype(settings.dtype).itemsize
+                    log(f"The outputs of {settings.until} take {size / 1e9:.3g} GB")
                 vectors = np.lib.format.open_memmap(file, "w+", np.dtype(settings.dtype), shape)
             vectors[done : done + len(features)] = features.cpu().numpy()
             done += len(features)
@@ -165,6 +184,25 @@ def _embed_all(
     assert vectors is not None
     vectors.flush()
     return vectors
+
+
+def _check_resumed(
+    settings: Embedding, network: Network, batch: torch.Tensor, stored: torch.Tensor
+) -> None:
+    """Make sure that the trunk gives the same outputs when it resumes from stored ones."""
+    assert settings.until is not None
+    with torch.inference_mode(False):  # so that gradients can be computed
+        example = torch.zeros(1, *batch.shape[1:], dtype=batch.dtype, device=batch.device)
+        trunk = ResumedTrunk(copy.deepcopy(network.trunk), settings.until, example).eval()
+    expected, resumed = network.trunk(batch).float(), trunk(stored).float()
+    if (
+        expected.shape != resumed.shape
+        or float((resumed - expected).norm() / expected.norm()) > 1e-2
+    ):
+        raise UsageError(
+            f"{settings.model.trunk} cannot be resumed after {settings.until}: what follows needs "
+            "more than its output; name a later module."
+        )
 
 
 def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> None:
@@ -190,17 +228,14 @@ def _embedded_count(file: Path, progress_file: Path, recipe: dict[str, Any]) -> 
 
 def _recipe(data: SampleSet, settings: Embedding, network: Network) -> dict[str, Any]:
     """Return everything that the features depend on, as plain data."""
-    digest = hashlib.sha256()
-    for name, value in sorted(network.trunk.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(value.cpu().contiguous().numpy().tobytes())
-    return {
+    state = state_digest(network.trunk)
+    recipe = {
         "data": data.name,
         "data_fingerprint": data.fingerprint(),
         "trunk": settings.model.trunk,
         "arguments": settings.model.arguments,
         "weights": settings.model.weights,
-        "state": digest.hexdigest(),
+        "state": state,
         "head": settings.model.describe_head(),
         "preprocessing": settings.model.preprocessing.plain(exclude_none=True),
         "crop_size": settings.crop_size,
@@ -208,17 +243,32 @@ def _recipe(data: SampleSet, settings: Embedding, network: Network) -> dict[str,
         "autocast": settings.autocast,
         "dtype": settings.dtype,
     }
+    if settings.until is not None:
+        recipe["model"] = settings.model.plain(include=set(_TRUNK_KEYS)) | {
+            "frozen": settings.until,
+            "stored": {"images": _trunk_input(data, settings), "state": state},
+        }
+    return recipe
 
 
-def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
-    """Return the shape (N, F) of the features that an earlier call wrote with the same recipe.
+def _trunk_input(data: SampleSet, settings: Embedding) -> list[int]:
+    """Return height, width and channels of the images that enter the trunk."""
+    shape = input_shape(data, _options(data, settings))
+    if isinstance(shape, TensorShape):
+        raise UsageError(f"--until is for images, but the samples of {data.name!r} are {shape}.")
+    height, width, channels = shape
+    return [height, width, input_channels(settings.model, channels)]
+
+
+def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, ...]:
+    """Return the shape (N, ...) of the features that an earlier call wrote with the same recipe.
 
     Raises:
         UsageError: the folder has other content.
     """
     try:
         earlier = json.loads(str(np.load(out / "made_of.npy")))
-        samples, width = np.load(out / "x.npy", "r").shape
+        shape: tuple[int, ...] = np.load(out / "x.npy", "r").shape
     except (OSError, ValueError):
         raise UsageError(
             f"{out} exists and is no folder of reality-check embed; write another --out."
@@ -229,7 +279,7 @@ def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
             f"{out} holds features that were made in another way ({changed} differ); write another "
             "--out, or delete it."
         )
-    return samples, width
+    return shape
 
 
 def _write_other_arrays(
@@ -237,9 +287,11 @@ def _write_other_arrays(
 ) -> None:
     """Write all arrays other than the features."""
     crop = "" if recipe["crop_size"] is None else f", crops of {recipe['crop_size']} pixels"
+    until = recipe.get("model", {}).get("frozen")
+    head = f", {recipe['head']}" if until is None else ""
     origin = (
-        f"{recipe['data']} through {recipe['trunk']}, weights {recipe['weights']} (sha256 "
-        f"{recipe['state'][:12]}), {recipe['head']}{crop}"
+        f"{recipe['data']} through {recipe['trunk']}, weights {recipe['weights']} "
+        f"{origin_mark(until, recipe['state'])}{head}{crop}"
     )
     arrays: dict[str, Any] = {
         "y": data.labels,

@@ -102,7 +102,7 @@ def _record_facts(recorded: RecordedExperiment, checked: Checked) -> None:
     if device == "auto":  # cluster jobs
         device = "cpu" if recorded.experiment.slurm.gpus == 0 else "cuda"
     recorded.set_attribute("data", prepared.describe_data(device))
-    recorded.set_attribute("parameters", prepared.trained_parameters())
+    recorded.set_attribute("parameters", prepared.parameters())
     recorded.set_attribute("inputs", prepared.describe_inputs())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -53,8 +54,8 @@ class Parallelism:
                 "least 1 and only one of them more: either several folds at once, or one "
                 "network on several processes."
             )
-        for method in experiment.methods:
-            batch = experiment.training_of(method).batch_size
+        trainings = map(experiment.training_of, experiment.methods)
+        for batch in itertools.chain.from_iterable(each.batch_sizes for each in trainings):
             if batch % processes:
                 raise UsageError(
                     f"batch_size={batch} cannot be divided among {processes} processes; write a "

@@ -290,7 +290,7 @@ class TrialRunner:
         return FoldTask(
             settings=filled,
             model=method.model.filled(filled.params),
-            training=method.training,
+            training=method.training.filled(filled.params),
             embedding_size=method.embedding_size(stage),
             network_seed=network_seed(seed, trial.seed_key, fold),
             loss_seed=derive(seed, method.name, *trial.seed_key, fold, "loss"),

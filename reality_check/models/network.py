@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,9 @@ from pml_extensions.modules import (
 )
 from reality_check.config.model import Embedder, Model
 from reality_check.data.tensors import InputShape, TensorShape
-from reality_check.models import build_trunk, input_channels
+from reality_check.models import build_trunk, input_channels, weights_fingerprint
+from reality_check.models.adapters import add_adapter
+from reality_check.models.partly_frozen import ResumedTrunk, freeze_until
 from reality_check.utils.errors import UsageError, users_code
 
 #: Poolings by their names in a model's YAML.
@@ -47,6 +49,10 @@ NECKS: dict[str, Callable[[int], nn.Module]] = {
         width, scale=False, shift=False, eps=1e-3, momentum=0.05
     ),
 }
+
+#: Keys of a file of a network: the fingerprint of the weights that a partly trained one goes with,
+#: and the parameters of its trial.
+BASE, PARAMS = "base", "params"
 
 
 class Head(nn.Sequential):
@@ -75,14 +81,70 @@ class Network(nn.Module):
     All learned layers after the trunk are in ``embedder``; of a paper's head, these are its linear
     layer and everything after it.
 
+    Args:
+        still: modules of the trunk that stay in evaluation mode.
+
+    Attributes:
+        base: the fingerprint of the weights that a partly trained trunk starts from, if it starts
+            from any. :meth:`kept_state` is then without what equals these.
+
     Shape: (B, C, H, W) -> (B, embedding_size).
     """
 
-    def __init__(self, trunk: nn.Module, head: nn.Module, embedder: nn.Module) -> None:
+    def __init__(
+        self,
+        trunk: nn.Module,
+        head: nn.Module,
+        embedder: nn.Module,
+        still: Sequence[nn.Module] = (),
+    ) -> None:
         super().__init__()
         self.trunk = trunk
         self.head = head
         self.embedder = embedder
+        self._still = tuple(still)
+        self.base: str | None = None
+        self._initial_buffers: dict[str, Tensor] = {}
+
+    def train(self, mode: bool = True) -> Network:
+        super().train(mode)
+        for part in self._still:
+            part.eval()
+        return self
+
+    def start_from(self, base: str) -> None:
+        """Set :attr:`base`, whose weights the network has now."""
+        self.base = base
+        self._initial_buffers = {name: b.clone() for name, b in self.trunk.named_buffers("trunk")}
+
+    def kept_state(self) -> dict[str, Any]:
+        """Return the state, without what the trunk still has in common with :attr:`base`."""
+        state = self.state_dict()
+        if self.base is None:
+            return state
+        same = {n for n, p in self.trunk.named_parameters("trunk") if not p.requires_grad}
+        for name, initial in self._initial_buffers.items():
+            if name in state and torch.equal(state[name].cpu(), initial):
+                same.add(name)
+        return {BASE: self.base, **{n: value for n, value in state.items() if n not in same}}
+
+    def load_kept_state(self, state: Mapping[str, Any]) -> None:
+        """Load what :meth:`kept_state` returned.
+
+        Raises:
+            UsageError: the network that it is of started from other weights.
+        """
+        base = state.get(BASE)
+        if base != self.base:
+            raise UsageError(
+                f"these weights of a partly trained network belong to the trunk with the weights "
+                f"{base}, but here are {self.base or 'none'}; name those in weights."
+            )
+        found = self.load_state_dict(
+            {name: value for name, value in state.items() if name != BASE}, strict=base is None
+        )
+        if found.unexpected_keys:
+            raise UsageError(f"the network has no {found.unexpected_keys[0]}.")
 
     def features(self, images: Tensor) -> Tensor:
         """Return the output of the head, before the embedder: (B, F)."""
@@ -112,19 +174,49 @@ def build_network(
         shape = (*shape[:2], input_channels(config, shape[2]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        trunk = build_trunk(config, shape, pretrained)
-        maps = _example_maps(trunk, shape, config.trunk)
-        if config.head is not None:
-            return Network(trunk, *_build_preset(config, maps.shape[1], embedding_size))
-        pooling, normalization = config.pooling or "average", config.normalization or "none"
-        # Flattened maps have more numbers than channels.
-        width = int(POOLINGS[pooling]()(maps).shape[1])
-        layers = _build_embedder(config.embedder or Embedder(), width, embedding_size)
-        if config.neck != "none":
-            layers = nn.Sequential(
-                OrderedDict(embedder=layers, neck=NECKS[config.neck](embedding_size))
-            )
-        return Network(trunk, Head(pooling, normalization, width), layers)
+        trunk = build_trunk(config, config.stored.images if config.stored else shape, pretrained)
+        trunk, still = _freeze(config, trunk, shape)
+        parts = _build_head(config, _example_maps(trunk, shape, config.trunk), embedding_size)
+        network = Network(trunk, *parts, still)
+    if pretrained and (config.frozen or config.adapter) and (base := weights_fingerprint(config)):
+        network.start_from(base)
+    return network
+
+
+def _freeze(
+    config: Model, trunk: nn.Module, shape: InputShape
+) -> tuple[nn.Module, Sequence[nn.Module]]:
+    """Freeze a trunk as its model has it, and add its adapter.
+
+    Returns:
+        The trunk, and its modules that stay in evaluation mode.
+    """
+    still: Sequence[nn.Module] = ()
+    if config.frozen is not None:
+        assert isinstance(config.frozen, str)
+        if config.stored is not None:
+            trunk = ResumedTrunk(trunk, config.frozen, _example(config.stored.images))
+        else:
+            done = freeze_until(trunk, config.frozen, _example(shape))
+            still = tuple(map(trunk.get_submodule, done))
+    if config.adapter is not None:
+        add_adapter(trunk, config.adapter, still, f"trunk {config.trunk}")
+    return trunk, still
+
+
+def _build_head(config: Model, maps: Tensor, embedding_size: int) -> tuple[nn.Module, nn.Module]:
+    """Build the head and the embedder for outputs of a trunk."""
+    if config.head is not None:
+        return _build_preset(config, maps.shape[1], embedding_size)
+    pooling, normalization = config.pooling or "average", config.normalization or "none"
+    # Flattened maps have more numbers than channels.
+    width = int(POOLINGS[pooling]()(maps).shape[1])
+    layers = _build_embedder(config.embedder or Embedder(), width, embedding_size)
+    if config.neck != "none":
+        layers = nn.Sequential(
+            OrderedDict(embedder=layers, neck=NECKS[config.neck](embedding_size))
+        )
+    return Head(pooling, normalization, width), layers
 
 
 def _build_embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
@@ -161,6 +253,14 @@ def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> tor
     return torch.autocast(device.type, dtype=dtype, enabled=kind != "none")
 
 
+def _example(shape: InputShape) -> Tensor:
+    """Return one sample of zeros as an input of a trunk."""
+    if isinstance(shape, TensorShape):
+        return torch.zeros(1, *shape.sizes, dtype=shape.dtype)
+    height, width, channels = shape
+    return torch.zeros(1, channels, height, width)
+
+
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
     """Return the trunk's output for one sample of zeros; a wrong trunk raises UsageError."""
@@ -171,14 +271,11 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
         )
     was_training = trunk.training
     trunk.eval()
-    if isinstance(shape, TensorShape):
-        example, input_text = torch.zeros(1, *shape.sizes, dtype=shape.dtype), str(shape)
-    else:
-        height, width, channels = shape
-        example = torch.zeros(1, channels, height, width)
-        input_text = f"images of {height}x{width} with {channels} channels"
+    input_text = str(shape)
+    if not isinstance(shape, TensorShape):
+        input_text = f"images of {shape[0]}x{shape[1]} with {shape[2]} channels"
     with users_code(f"trunk {name} does not take {input_text}"):
-        maps = trunk(example)
+        maps = trunk(_example(shape))
     trunk.train(was_training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__

@@ -187,6 +187,20 @@ def _read_weights(
     return load_published(source.published(weights, json.loads(arguments)), source.title)
 
 
+def state_digest(trunk: nn.Module) -> str:
+    """Return the SHA-256 of the weights of a trunk."""
+    digest = hashlib.sha256()
+    for name, value in sorted(trunk.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def origin_mark(until: str | None, state: str) -> str:
+    """Return the words of a data set's origin for outputs of a trunk with such weights."""
+    return f"(sha256 {state[:12]}){'' if until is None else f', outputs of {until}'}"
+
+
 @lru_cache(maxsize=8)
 def _sha256(file: Path, version: tuple[int, int]) -> str:
     """Return the hash of a file, which is computed again if its ``version`` changes."""

@@ -145,10 +145,12 @@ def _method(
     method: Method,
     states: States,
     importance: bool,
-    trained_parameters: int | None,
+    parameters: Any,
 ) -> MethodResults:
     """Return the records of a method, and the settings of it that the report shows."""
     protocol, stages = recorded.experiment.protocol, states.begun()
+    # Earlier versions recorded the number of trained parameters alone.
+    trained, total = parameters if isinstance(parameters, list) else (parameters, None)
     gallery = gallery_path(recorded.out_dir, method.name)
     keys = [StudyKey(method.name, Stage.SEARCH, k) for k in range(protocol.search.repeats)]
     searches = [stages.get(key) for key in keys]
@@ -177,7 +179,8 @@ def _method(
         control_of=method.control_of,
         has_own_draws=recorded.experiment.draw_seed_of(method) != recorded.experiment.seed,
         normalize_embeddings=method.normalize_embeddings,
-        trained_parameters=trained_parameters,
+        trained_parameters=trained,
+        network_parameters=total,
         gallery=gallery if protocol.gallery and gallery.exists() else None,
         columns=read_columns(recorded.out_dir, method.name, recorded.experiment.report.columns),
     )

@@ -31,7 +31,10 @@ class Column:
 
 def _trained_parameters(summary: Summary, method: MethodResults, stage: Stage) -> str:
     count = method.trained_parameters
-    return NOTHING if count is None else f"{count:,}"
+    total = method.network_parameters
+    if count is None or total in (None, count):
+        return NOTHING if count is None else f"{count:,}"
+    return f"{count:,} of {total:,}"
 
 
 def _training_time(summary: Summary, method: MethodResults, stage: Stage) -> str:

@@ -216,6 +216,14 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
     if Stage.SEARCH not in protocol.stages:
         return
     for method in experiment.methods:
+        training = experiment.training_of(method)
+        if len(training.batch_sizes) > 1 and training.iterations_per_epoch != "pass":
+            yield Deviation(
+                "batch size",
+                "The batch size of {methods} is searched and an epoch has as many batches for "
+                "each, so trials with larger batches see more samples.",
+                methods=(method.name,),
+            )
         if method.starts_from is not None:
             yield Deviation(
                 "starts from",

@@ -43,7 +43,7 @@ class Batches:
         device: torch.device,
         strategy: Strategy,
     ) -> None:
-        self._size = task.training.batch_size
+        (self._size,) = task.training.batch_sizes
         self._sampler = build_sampler(
             samples.labels,
             self._size,

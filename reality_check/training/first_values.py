@@ -43,7 +43,7 @@ def fit_first_values(
             raise UsageError(f"embedder.init: pca: {error}") from None
     if requested.batch_statistics:  # of about one epoch
         module.train()
-        for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
+        for images, labels in batches.take(max(1, len(samples) // task.training.batch_sizes[0])):
             module.update_statistics(images, labels)
     if requested.proxies == "class_means":
         indices = np.arange(len(samples))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from reality_check.models.network import PARAMS
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.utils import checkpoints
 from reality_check.utils.files import remove_leftovers
@@ -150,7 +151,9 @@ class FoldCheckpoints:
             loss = state["loss"]
             proxies = {name: loss[name] for name in loss if name.endswith("proxies")}
             checkpoints.save(self.folder / PROXIES, proxies)
-            checkpoints.save(self.folder / MODEL, state["network"])
+            checkpoints.save(
+                self.folder / MODEL, {**state["network"], PARAMS: self._task.settings.params}
+            )
         plain = vars(result) | {key: list(getattr(result, key)) for key in _TUPLES}
         finished_state = {"finished": True, "task": self._task.fingerprint(), "result": plain}
         checkpoints.save(self.folder / LATEST, finished_state)

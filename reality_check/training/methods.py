@@ -79,7 +79,7 @@ def search_space(
     """Return the searched parameters of a method by dotted name, in a fixed order.
 
     Args:
-        model: the model that the method trains, whose embedder may be searched too.
+        model: the model that the method trains, of which values may be searched too.
     """
     # The dotted names have no prefix ("").
     searched = dict(find_searched(_searchable_options(method, protocol, model), ""))
@@ -171,7 +171,7 @@ def fill_method(
         loss=method.loss,
         arguments=values["arguments"],
         miner=values["miner"],
-        samples_per_class=method.samples_per_class,
+        samples_per_class=values["samples_per_class"],
         learning_rates=values["learning_rates"],
         loss_weight_decay=optimizers.loss.weight_decay if decay is None else decay,
         normalize_embeddings=method.normalize_embeddings,
@@ -217,6 +217,8 @@ def _searchable_options(method: Method, protocol: Protocol, model: Model | None)
         "learning_rates": rates,
         "schedules": {name: dict(schedule) for name, schedule in method.schedules.items()},
         "phase2": _second_phase(method, protocol),
+        "training": {"batch_size": _training(method, protocol).batch_size},
+        "samples_per_class": method.samples_per_class,
     }
 
 
@@ -242,7 +244,7 @@ def has_parameters(method: Method, protocol: Protocol) -> bool:
         loss=method.loss,
         arguments=fill_in(method.arguments, "arguments", params),
         miner=None,
-        samples_per_class=method.samples_per_class,
+        samples_per_class=None,
         learning_rates={},
         loss_weight_decay=0.0,
         normalize_embeddings=True,

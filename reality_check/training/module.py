@@ -49,6 +49,8 @@ class TrainingModule:
         if self._memory_format == torch.channels_last:
             movable: Any = self.network  # older type stubs of torch lack memory_format here
             movable.to(memory_format=self._memory_format)
+        if filled.learning_rates["trunk"] == 0:
+            self.network.trunk.requires_grad_(False)
         if self.training.freeze_batchnorm == "with_affine":  # before the optimisers are built
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
@@ -224,7 +226,7 @@ class TrainingModule:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the network, the loss and the optimisers."""
         return {
-            "network": self.network.state_dict(),
+            "network": self.network.kept_state(),
             "loss": self.loss.state_dict(),
             "optimizers": {name: opt.state_dict() for name, opt in self.optimizers.items()},
             "scaler": self.scaler.state_dict(),
@@ -232,7 +234,7 @@ class TrainingModule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that :meth:`state_dict` returned; further keys are ignored."""
-        self.network.load_state_dict(state["network"])
+        self.network.load_kept_state(state["network"])
         self.loss.load_state_dict(state["loss"])
         # The state may have replaced values that were scheduled or are in the recorded step.
         self.scheduled.forget()

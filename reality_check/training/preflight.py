@@ -23,12 +23,14 @@ from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
-from reality_check.config.values import Choices, Searched, ends_of
+from reality_check.config.values import Choices, Searched, choices_of, ends_of
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.data.pairs import read_pairs
 from reality_check.evaluation.scoring import Sample, own_metric
+from reality_check.models import build_trunk
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
+from reality_check.models.trunk_building import origin_mark, state_digest
 from reality_check.training.first_values import check_first_values
 from reality_check.training.methods import (
     FilledMethod,
@@ -147,8 +149,8 @@ def _check_loss_once(
     """Try a loss with one set of sampled values, through its schedules and phases."""
     training = experiment.training_of(method)
     torch.manual_seed(0)
-    samples_per_class = method.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS
-    classes = max(training.batch_size // samples_per_class, 1)
+    samples_per_class = filled.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS
+    classes = max(training.filled(filled.params).batch_sizes[0] // samples_per_class, 1)
     # A softmax needs at least two classes, even where a batch has only one.
     loss_classes = max(num_classes or 2, classes, 2)
     loss, miner = build_loss(filled, loss_classes, size), build_miner(filled, loss_classes, size)
@@ -169,15 +171,16 @@ def _check_loss_once(
         scheduled.set(epoch, 1)  # as if an epoch had one iteration
     if filled.second_phase is not None:
         enter_second_phase(loss, filled.second_phase)
-    return _outcome_of_pass(method, loss, leaf, value)
+    return _outcome_of_pass(samples_per_class, loss, leaf, value)
 
 
 def _outcome_of_pass(
-    method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
+    samples_per_class: int, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
     """Return the outcome of a backward pass, with the first problem that is found.
 
     Args:
+        samples_per_class: of the batch.
         leaf: the embeddings, with their gradient.
         value: the loss.
     """
@@ -192,7 +195,7 @@ def _outcome_of_pass(
     elif not gradient.any():
         problem = (
             "the gradient of every embedding is 0 on a random batch with "
-            f"samples_per_class={method.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS}"
+            f"samples_per_class={samples_per_class}"
         )
     elif missing:
         problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
@@ -217,12 +220,15 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
         training_classes = [splits.trainval]
     sizes = np.bincount(dataset.labels)
     for method in experiment.methods:
-        batch = experiment.training_of(method).batch_size
-        for classes in training_classes:
+        batches = experiment.training_of(method).batch_sizes
+        all_options = itertools.product(
+            training_classes, batches, choices_of(method.samples_per_class)
+        )
+        for classes, batch, per_class in all_options:
             # The labels of the subset of these classes.
             labels = np.repeat(np.arange(len(classes)), sizes[list(classes)])
             try:
-                build_sampler(labels, batch, method.samples_per_class, seed=0)
+                build_sampler(labels, batch, per_class, seed=0)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from None
 
@@ -296,6 +302,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
     classes = len(split_dataset(dataset, protocol.split).trainval)
     for model, training, methods in _group_by_training(experiment):
         size = training.embedding_size
+        _check_stored(model, dataset)
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
@@ -316,6 +323,25 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
                     _check_loss_compares_output(loss, network)
                     check_first_values(filled, network, loss, training)
                     build_optimizers(network, loss, filled, training)
+
+
+def _check_stored(model: Model, dataset: SampleSet) -> None:
+    """Make sure that samples that are outputs of a trunk's module are those of this trunk."""
+    if model.stored is None:
+        return
+    assert isinstance(model.frozen, str)
+    if origin_mark(model.frozen, model.stored.state) not in dataset.origin:
+        raise UsageError(
+            f"the trunk continues after {model.frozen}, but {dataset.name!r} does not hold its "
+            "outputs there; write dataset: FOLDER and trunk: {from: FOLDER} with the same folder "
+            "of reality-check embed --until."
+        )
+    if state_digest(build_trunk(model, model.stored.images)) != model.stored.state:
+        raise UsageError(
+            f"the outputs of {model.frozen} in {dataset.name!r} were computed with other weights "
+            f"of {model.trunk} than weights: {model.weights}; name those, or run reality-check "
+            "embed --until again."
+        )
 
 
 def _check_trunk_rate(

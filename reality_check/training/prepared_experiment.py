@@ -23,6 +23,7 @@ from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import input_shape
 from reality_check.training.methods import FilledMethod, fill_method
+from reality_check.training.module import freeze_batchnorm
 from reality_check.utils.errors import UsageError
 
 
@@ -102,26 +103,33 @@ class PreparedExperiment:
         """Return the method of that name."""
         return self._methods[name]
 
-    def trained_parameters(self) -> dict[str, int]:
-        """Return the number of trained parameters of a fold's network, by method.
+    def parameters(self) -> dict[str, tuple[int, int]]:
+        """Return the numbers of trained and of all parameters of a fold's network, by method.
 
-        If the size of the head is searched, its default size is used.
+        Searched values of the model have their defaults, or are at the middle of their ranges.
         """
-        # The parameters of trunk and embedder, by network: methods share networks.
-        counts: dict[str, tuple[int, int]] = {}
+        # The parameters of the trunk (trained, all) and of the embedder, by network: methods share
+        # networks.
+        counts: dict[str, tuple[int, int, int]] = {}
         parameters = {}
         for name, method in self._methods.items():
-            model, training = method.model.filled({}), method.training  # {}: with all defaults
+            model, training = method.model.filled({}), method.training
             shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
-            key = f"{shape} {size} {model!r}"
+            still = training.freeze_batchnorm == "with_affine"
+            key = f"{shape} {size} {still} {model!r}"
             if key not in counts:
                 network = build_network(model, shape, size, seed=0, pretrained=False)
-                counts[key] = _count_parameters(network.trunk), _count_parameters(network.embedder)
-            in_trunk, in_embedder = counts[key]
+                if still:
+                    freeze_batchnorm(network.trunk, with_affine=True)
+                trained = sum(p.numel() for p in network.trunk.parameters() if p.requires_grad)
+                rest = _count_parameters(network.embedder)
+                counts[key] = trained, _count_parameters(network.trunk), rest
+            trained, in_trunk, in_embedder = counts[key]
             rate = method.method.learning_rates.trunk
             rate = training.optimizers.trunk.lr if rate is None else rate
             # A trunk with a learning rate of 0 is not trained.
-            parameters[name] = in_embedder + (0 if rate == 0 else in_trunk)
+            trained = in_embedder + (0 if rate == 0 else trained)
+            parameters[name] = trained, in_embedder + in_trunk
         return parameters
 
     def input_shape(self, method: str) -> InputShape:

@@ -1,0 +1,64 @@
+"""Low-rank adapters of trunks, by peft."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from torch import nn
+
+from reality_check.config.model import Adapter
+from reality_check.models.published_weights import import_library
+from reality_check.utils.errors import UsageError
+
+
+def add_adapter(trunk: nn.Module, adapter: Adapter, still: Sequence[nn.Module], title: str) -> None:
+    """Add an adapter to a trunk, and freeze all other parameters.
+
+    Args:
+        trunk: the trunk, which is changed.
+        adapter: its options.
+        still: modules that get no adapter.
+        title: what error messages call the trunk.
+
+    Raises:
+        UsageError: peft is not installed, no layer has such a name, or peft cannot adapt it.
+    """
+    peft = import_library("peft", f"the adapter of {title}")
+    without = {id(module) for part in still for module in part.modules()}
+    adapted = {
+        name: module
+        for name, module in trunk.named_modules()
+        if id(module) not in without and any(re.fullmatch(t, name) for t in adapter.targets)
+    }
+    grouped = [name for name, module in adapted.items() if getattr(module, "groups", 1) > 1]
+    if grouped:
+        raise UsageError(
+            f"adapter.targets: {grouped[0]} of {title} is a convolution with groups, into which no "
+            "adapter can be merged; name pointwise ones only."
+        )
+    if not adapted:
+        layers = [name for name, m in trunk.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+        raise UsageError(
+            f"adapter.targets: no layer of {title} has a name like {' or '.join(adapter.targets)}; "
+            rf"write regular expressions for full names, such as ['.*\.conv_pw']; the last layers "
+            f"are {', '.join(layers[-5:]) or 'none'}."
+        )
+    config = peft.LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=[*adapted],
+    )
+    try:
+        peft.inject_adapter_in_model(config, trunk)
+    except ValueError as error:
+        raise UsageError(f"adapter.targets: {title} cannot be adapted: {error}") from None
+
+
+def merge_adapters(network: nn.Module) -> None:
+    """Add the products of adapters to the weights that they adapt, and remove the adapters."""
+    for name, module in list(network.named_modules()):
+        if hasattr(module, "get_base_layer") and hasattr(module, "merge"):
+            module.merge()
+            network.set_submodule(name, module.get_base_layer())
