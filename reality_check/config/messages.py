@@ -24,6 +24,9 @@ _READERS = {
 #: From a key to the models of its value by tag. Pydantic puts tags into the locations of errors.
 _TAGGED: dict[Any, Any] = {"dataset": _READERS, "search": KINDS}
 
+#: How the locations end, as texts, that pydantic gives for values that are no range and no choices.
+_SEARCHED = ("Range]',)", "Choices',)")
+
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
     """Validate plain data and return the model.
@@ -34,9 +37,19 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        items = error.errors(include_url=False)
+        items = _as_plain(error.errors(include_url=False))
         lines = [line for item in items for line in _sentence(item, data, model).splitlines()]
         raise UsageError("\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))) from None
+
+
+def _as_plain(mistakes: Sequence[Any]) -> list[Any]:
+    """Return the mistakes in values that may be searched as those in plain values."""
+    searchable = {m["loc"][:-1] for m in mistakes if str(m["loc"][-1:]).endswith(_SEARCHED)}
+    return [
+        {**m, "loc": m["loc"][:-1]} if m["loc"][:-1] in searchable else m
+        for m in mistakes
+        if not str(m["loc"][-1:]).endswith(_SEARCHED)
+    ]
 
 
 def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:

@@ -90,7 +90,9 @@ def freeze_until(trunk: nn.Module, name: str, example: Tensor) -> dict[str, Any]
         outputs = _outputs_until(trunk, name, example)
         with _hook(trunk.get_submodule(name), _detach):
             result = trunk(example)
-        gradients = torch.autograd.grad(result.sum(), parameters, allow_unused=True)
+        gradients = (
+            torch.autograd.grad(result.sum(), parameters, allow_unused=True) if parameters else ()
+        )
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.requires_grad_(gradient is not None)
     return outputs

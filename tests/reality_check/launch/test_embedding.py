@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -16,9 +17,14 @@ from PIL import Image
 from support.in_process import run_command
 
 from reality_check.config.datasets import ImageFolderData
+from reality_check.config.model import Model
 from reality_check.data import load_dataset, read_tensors
 from reality_check.data.source_images import _open_dataset
 from reality_check.evaluation.gallery import _pictures
+from reality_check.models import build_trunk
+from reality_check.models.network import build_network
+from reality_check.training.preflight import _check_stored
+from reality_check.utils.errors import UsageError
 
 CLASSES, EACH = 4, 3
 
@@ -234,3 +240,92 @@ def test_tensors_can_be_embedded_too(folder: Path) -> None:
     out = ["--trunk", "my_trunks.Halves", "--out", "o", "--dtype", "float16"]
     assert run_command(folder, "embed", "waves.npz", *out).returncode == 0
     assert read_tensors(folder / "o").samples.values.dtype == np.float16
+
+
+# -- outputs of a module -------------------------------------------------------------------------
+
+VIT = "model.arguments={img_size: 16, patch_size: 8, embed_dim: 8, depth: 3, num_heads: 1}"
+
+
+@pytest.fixture
+def vit(folder: Path) -> str:
+    """The file of weights of a small transformer of timm."""
+    pytest.importorskip("timm")
+    torch.manual_seed(0)
+    arguments = {"img_size": 16, "patch_size": 8, "embed_dim": 8, "depth": 3, "num_heads": 1}
+    model = Model(name="x", trunk="timm:vit_tiny_patch16_224", arguments=arguments)
+    file = folder / "vit.pth"
+    torch.save(build_trunk(model, (16, 16, 3)).state_dict(), file)
+    return str(file)
+
+
+def embed_until(folder: Path, weights: str, *words: str) -> Any:
+    given = ["--weights", weights, "--crop-size", "16", "--until", "blocks.1", VIT, *words]
+    return embed(folder, *given, trunk="timm:vit_tiny_patch16_224")
+
+
+def test_outputs_of_a_module_and_the_trunk_that_continues(folder: Path, vit: str) -> None:
+    done = embed_until(folder, vit)
+    assert done.returncode == 0, done.stderr
+    out = folder / "birds_features"
+    # 12 samples of 5 tokens with 8 numbers, of 2 bytes
+    assert "The outputs of blocks.1 take 9.6e-07 GB" in done.stdout
+    assert f"model: {{trunk: {{from: {out}}}}} and protocol: finetune" in done.stdout.replace(
+        "birds_features}", f"{out}}}"
+    )
+    x = np.load(out / "x.npy")
+    assert (x.shape, x.dtype) == ((12, 5, 8), np.float16)
+    model = Model.model_validate({"name": "x", "trunk": {"from": str(out)}})
+    assert (model.trunk, model.weights) == ("timm:vit_tiny_patch16_224", vit)
+    assert model.frozen == "blocks.1"
+    assert model.stored is not None
+    assert model.stored.images == (16, 16, 3)
+    data = read_tensors(out)
+    assert ", outputs of blocks.1" in data.origin
+    # What the whole trunk says of the images, up to the precision of the file.
+    rest = build_network(model, data.samples.input_shape, 4, seed=0).eval()
+    embed(folder, "--weights", vit, "--crop-size", "16", VIT, "--out", "whole",
+          trunk="timm:vit_tiny_patch16_224")  # fmt: skip
+    whole = torch.from_numpy(np.load(folder / "whole" / "x.npy"))
+    resumed = rest.features(torch.from_numpy(x).float())
+    torch.testing.assert_close(resumed, whole, rtol=1e-2, atol=1e-2)
+
+
+def test_outputs_of_a_module_that_do_not_fit(folder: Path, vit: str) -> None:
+    assert embed_until(folder, vit).returncode == 0
+    out = str(folder / "birds_features")
+    model = Model.model_validate({"name": "x", "trunk": {"from": out}})
+    data = read_tensors(out)
+    _check_stored(model, data)
+    words = "the trunk continues after blocks.1, but .* does not hold its outputs there"
+    with pytest.raises(UsageError, match=words):
+        _check_stored(model, dataclasses.replace(data, origin="elsewhere"))
+    torch.save({k: v + 1 for k, v in torch.load(vit).items()}, vit)
+    with pytest.raises(UsageError, match="were computed with other weights of timm:vit_tiny"):
+        _check_stored(model, data)
+
+
+class Skips(torch.nn.Module):
+    """A trunk whose end needs more than the output of its first module."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Flatten(), torch.nn.Identity()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(images)) + images.flatten(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("firs", "the trunk has no module 'firs' to be frozen up to. Did you mean 'first'?"),
+        ("first", "my_trunks.Skips cannot be resumed after first: what follows needs more than"),
+    ],
+)
+def test_modules_after_which_a_trunk_cannot_be_resumed(name: str, words: str, folder: Path) -> None:
+    sys.modules["my_trunks"].Skips = Skips  # type: ignore[attr-defined]
+    refused = embed(folder, "--until", name, trunk="my_trunks.Skips")
+    assert refused.returncode == 2
+    assert words in refused.stderr
+    assert not (folder / "birds_features").exists()
