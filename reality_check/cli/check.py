@@ -96,7 +96,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> CostEstim
     """
     from reality_check.data import split_dataset
     from reality_check.data.sanity import copies
-    from reality_check.launch.check import check
+    from reality_check.launch.check import assumptions, check
     from reality_check.launch.cost import estimate_cost
     from reality_check.report.planning import resolution_sentence
     from reality_check.report.treatment import open_schedules
@@ -109,6 +109,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> CostEstim
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
         f"{dataset.noun}s; fits"
     )
+    for sentence in assumptions(trained, dataset):
+        print(sentence)
     if copied := copies(dataset, split_dataset(dataset, trained.protocol.split).test):
         print(f"copies: {copied}")
     for pack in checked.packs:

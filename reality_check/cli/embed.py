@@ -19,7 +19,7 @@ labels, names and origin. Comparing losses on them takes minutes:
 `dataset: FOLDER` with `model: identity` and `protocol: features`. After an
 interruption, the same command resumes.
 
-Without --weights, trunks of torchvision and timm get their published weights;
+Without --weights, trunks of torchvision, timm and hf get their published weights;
 all others get random ones or those that their own code loads.
 
 examples:
@@ -50,11 +50,13 @@ def add_parser(commands: Commands) -> None:
         "--trunk",
         required=True,
         metavar="NAME",
-        help="timm:NAME, torchvision:NAME, or the import path of a torch.nn.Module",
+        help="timm:NAME, hf:NAME, torchvision:NAME, or the import path of a torch.nn.Module",
     )
     command.add_argument("--out", required=True, metavar="FOLDER", help="the folder to write")
     command.add_argument(
-        "--weights", metavar="WEIGHTS", help="imagenet, none, a tag, or the path of a file"
+        "--weights",
+        metavar="WEIGHTS",
+        help="published, none, a tag, or the path of a file or folder",
     )
     command.add_argument(
         "--pooling",

@@ -178,11 +178,12 @@ class Model(Strict):
     name: Annotated[Name, TABLE_NEUTRAL]
     """Name of the network in reports."""
     trunk: str = "conv4"
-    """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
+    """conv4, a name of torchvision, timm or transformers (hf:NAME), or an import path:
+    docs/trunks.md."""
     arguments: Arguments = Field(default_factory=dict)
     """Keyword arguments of the trunk, which may be searched."""
     weights: str = "none"
-    """none, imagenet, a tag of torchvision or timm, or the path of a file."""
+    """none, published (or imagenet), a tag of torchvision or timm, or a path: docs/trunks.md."""
     frozen: Searchable[str | None] = None
     """The module, such as blocks.9 or layer3, up to which the trunk is not trained; choices are
     searched."""

@@ -10,13 +10,17 @@ from reality_check.config.classes import named_classes, source_fingerprint
 from reality_check.config.datasets import FunctionData
 from reality_check.config.method import Method
 from reality_check.config.metrics import own_metrics
-from reality_check.config.model import Model
+from reality_check.config.model import Input, Model
 from reality_check.config.plugins import find_plugin
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.search import Search
-from reality_check.data import SampleSet, load_dataset, split_dataset
+from reality_check.data import ImageSet, SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
+from reality_check.models.own_trunks import OwnTrunk
+from reality_check.models.published_weights import FROM_SCRATCH
+from reality_check.models.trunk_building import check_token_ids
+from reality_check.models.trunk_names import is_users
 from reality_check.registry.pack import Pack
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.statistics import is_estimable
@@ -90,6 +94,7 @@ def _check_parts(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
     checks: list[Callable[[], LossCheck | None]] = [
         partial(check_data, experiment, dataset),
         partial(check_model, experiment, dataset),
+        *(partial(check_token_ids, model, dataset) for model in _models(experiment)),
         partial(check_starts, experiment),
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
@@ -143,7 +148,7 @@ def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
         if plugin is not None:
             prints["data set from"] = plugin.title
     # An ordered set over all networks, with None for random weights.
-    weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
+    weights = dict.fromkeys(weights_fingerprint(m, dataset) for m in _models(experiment))
     if any(weights):
         prints["pretrained weights"] = ", ".join(known or "none" for known in weights)
     for name, kind in all_classes(experiment).items():
@@ -156,6 +161,20 @@ def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
 
 def _models(experiment: Experiment) -> list[Model]:
     return [experiment.model, *map(experiment.model_of, experiment.methods)]
+
+
+def assumptions(experiment: Experiment, dataset: SampleSet) -> list[str]:
+    """Return a sentence on each trunk of the user that does not say what its pixels are."""
+    if not isinstance(dataset, ImageSet):
+        return []
+    trunks = {m.trunk for m in _models(experiment) if m.preprocessing == Input()}
+    return [
+        f"trunk {trunk} declares no preprocessing, so it gets (x - 0.5) / 0.5 of pixels x from 0 "
+        "to 1; for weights that take others write model.preprocessing, or preprocessing = {'mean': "
+        "..., 'std': ...} in its class"
+        for trunk in sorted(filter(is_users, trunks))
+        if OwnTrunk(trunk).file_preprocessing is FROM_SCRATCH
+    ]
 
 
 def all_classes(experiment: Experiment) -> dict[str, str]:

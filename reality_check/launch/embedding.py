@@ -24,7 +24,7 @@ from reality_check.models import TRUNKS, input_channels
 from reality_check.models.network import Network, autocast, build_network
 from reality_check.models.partly_frozen import ResumedTrunk, check_module, output_of
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
-from reality_check.models.trunk_building import origin_mark, state_digest
+from reality_check.models.trunk_building import check_token_ids, origin_mark, state_digest
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import locked
@@ -126,6 +126,7 @@ def embed_to_folder(
 def _build(data: SampleSet, settings: Embedding) -> tuple[Network, Pipeline]:
     """Return the network and the pipeline that embed the samples."""
     options = _options(data, settings)
+    check_token_ids(settings.model, data)
     embedding_size = 1  # the embedder is not used
     network = build_network(settings.model, input_shape(data, options), embedding_size, seed=0)
     pipeline = build_pipeline(data, settings.model, options, settings.device, settings.batch_size)

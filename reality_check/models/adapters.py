@@ -24,7 +24,7 @@ def add_adapter(trunk: nn.Module, adapter: Adapter, still: Sequence[nn.Module], 
     Raises:
         UsageError: peft is not installed, no layer has such a name, or peft cannot adapt it.
     """
-    peft = import_library("peft", f"the adapter of {title}")
+    peft = import_library("peft", f"the adapter of {title}", "peft")
     without = {id(module) for part in still for module in part.modules()}
     adapted = {
         name: module

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from reality_check.config.classes import build, find_class
+from reality_check.config.messages import validate
+from reality_check.config.model import Model
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.bn_inception import BNInception
 from reality_check.models.conv4 import Conv4, Conv4Pool
-from reality_check.models.published_weights import FROM_SCRATCH, PublishedWeights
+from reality_check.models.published_weights import FROM_SCRATCH, PUBLISHED, PublishedWeights
 from reality_check.models.weight_files import read_state
 from reality_check.utils.errors import UsageError
 
@@ -51,15 +56,29 @@ class OwnTrunk:
 
     @property
     def file_preprocessing(self) -> Preprocessing:
-        return _CAFFE if self.name == "bn_inception" else FROM_SCRATCH
+        """What ``preprocessing`` of the user's class, or of its module, declares.
+
+        Raises:
+            UsageError: it is a mapping, but not one that ``model.preprocessing`` could be.
+        """
+        if self.name in TRUNKS:
+            return _CAFFE if self.name == "bn_inception" else FROM_SCRATCH
+        cls = find_class(self.name, "trunk")
+        for owner in (cls, sys.modules.get(cls.__module__)):
+            value = getattr(owner, "preprocessing", None)
+            if isinstance(value, Mapping):  # and no layer or function of that name
+                plain = {"name": "trunk", "preprocessing": value}
+                given = validate(Model, plain, self.title).preprocessing
+                return Preprocessing(**given.model_dump(exclude_none=True))
+        return FROM_SCRATCH
 
     def build(self, arguments: Mapping[str, Any], shape: InputShape) -> nn.Module:
         cls = TRUNKS[self.name] if self.name in TRUNKS else find_class(self.name, "trunk")
         return build(cls, arguments, self.title, _shape_arguments(shape))
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
-        if self.name != "bn_inception" or weights != "imagenet":
-            allowed = "none, imagenet" if self.name == "bn_inception" else "none"
+        if self.name != "bn_inception" or weights not in PUBLISHED:
+            allowed = "none, published" if self.name == "bn_inception" else "none"
             raise UsageError(
                 f"{self.title} has no weights {weights!r}; write weights: {allowed} or the path of "
                 "a file such as /a/folder/weights.pth."
@@ -73,6 +92,29 @@ class OwnTrunk:
             folder=str(folder),
             load=lambda: read_state(_download_once(folder / name), self.title),
         )
+
+
+@lru_cache(maxsize=8)
+def loaded_weights(name: str, cls: Any, arguments: str, shape: InputShape) -> str | None:
+    """Return a hash of a trunk's parameters that are the same whatever the seed; None without any.
+
+    One value everywhere, such as BatchNorm's ones, is how training begins from scratch, and does
+    not count. ``cls`` is only part of the key: a module that is imported anew has another one.
+    """
+    builds = []
+    for seed in (0, 1):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            builds.append(OwnTrunk(name).build(json.loads(arguments), shape))
+    first, second = (dict(trunk.named_parameters()) for trunk in builds)
+    hashes = [
+        (key, hashlib.sha256(value.detach().cpu().float().numpy().tobytes()).hexdigest())
+        for key, value in first.items()
+        if not nn.parameter.is_lazy(value)
+        and torch.equal(value, second[key])
+        and value.min() < value.max()
+    ]
+    return f"sha256:{hashlib.sha256(repr(hashes).encode()).hexdigest()}" if hashes else None
 
 
 def _shape_arguments(shape: InputShape) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from reality_check.utils.errors import UsageError
 IMAGENET = Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 #: The preprocessing of networks that are trained from scratch: values from -1 to 1.
 FROM_SCRATCH = Preprocessing()
+#: The names of the weights that belong to the name of a trunk.
+PUBLISHED = ("imagenet", "published")
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class PublishedWeights:
 
     Attributes:
         identity: name and version of the weights, for fingerprints.
-        preprocessing: preprocessing of the input that the weights were trained with.
+        preprocessing: preprocessing of the input that the weights were trained with; None if it is
+            not known.
         url: address to download the file from by hand; None if unknown.
         folder: where the library looks for the file under its own name; None if nowhere.
         load: returns the weights as a ``state_dict`` of the trunk, and downloads them if necessary.
@@ -35,9 +38,9 @@ class PublishedWeights:
 
     identity: str
     preprocessing: Preprocessing
-    url: str | None
-    folder: str | None
     load: Callable[[], Mapping[str, Tensor]]
+    url: str | None = None
+    folder: str | None = None
     crop_size: int | None = None
 
 
@@ -100,8 +103,8 @@ def refuse_arguments(title: str, arguments: Mapping[str, Any], fixed: Sequence[s
             raise UsageError(f"{title}: {key!r} is set by the harness; remove it from arguments.")
 
 
-def import_library(name: str, title: str) -> Any:
-    """Import torchvision or timm.
+def import_library(name: str, title: str, extra: str = "vision") -> Any:
+    """Import a library of trunks, which the ``extra`` of this package installs.
 
     Raises:
         UsageError: if it is not installed, or does not fit the installed torch.
@@ -111,8 +114,8 @@ def import_library(name: str, title: str) -> Any:
     except ModuleNotFoundError as error:
         raise UsageError(
             f"{title} needs {error.name or name}, which is not installed; run pip install "
-            "'pml-extensions[vision]', or choose a trunk that needs no library (conv4, conv4_pool, "
-            "bn_inception)."
+            f"'pml-extensions[{extra}]', or choose a trunk that needs no library (conv4, "
+            "conv4_pool, bn_inception)."
         ) from None
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
         # torchvision raises these if it was built for another torch.

@@ -13,6 +13,7 @@ from torch import nn
 from reality_check.config.classes import build, one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.models.published_weights import (
+    PUBLISHED,
     PublishedWeights,
     import_library,
     refuse_arguments,
@@ -48,11 +49,11 @@ class TimmTrunk:
         return self._create(arguments, image_shape, None)
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
-        tag = self.tag if weights == "imagenet" else weights
+        tag = self.tag if weights in PUBLISHED else weights
         if self.tag not in ("", tag):
             raise UsageError(
                 f"{self.title} names the weights {self.tag!r}, but weights is {tag!r}; write "
-                "weights: imagenet for those of the name."
+                "weights: published for those of the name."
             )
         if tag:
             self._check_tag(tag)
@@ -65,7 +66,6 @@ class TimmTrunk:
             identity=f"timm {self._timm.__version__} {self.name}.{config.tag}",
             preprocessing=self._preprocessing(tag),
             url=f"{page}/model.safetensors" if config.hf_hub_id else config.url or None,
-            folder=None,
             load=lambda: self._create(arguments, shape, self._full_name(tag)).state_dict(),
             crop_size=int(config.input_size[1]),
         )
@@ -83,7 +83,7 @@ class TimmTrunk:
         tags = [name.partition(".")[2] for name in names]
         if tag not in tags:
             raise UsageError(
-                f"timm has no weights {tag!r} for {self.name}; write weights: none, imagenet (its "
+                f"timm has no weights {tag!r} for {self.name}; write weights: none, published (its "
                 f"default), {', '.join(tags)} or the path of a file.{nearest(tag, tags)}"
             )
 

@@ -16,6 +16,7 @@ from reality_check.config.classes import build
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.models.published_weights import (
     IMAGENET,
+    PUBLISHED,
     PublishedWeights,
     import_library,
     refuse_arguments,
@@ -75,7 +76,7 @@ class TorchvisionTrunk:
         """Return torchvision's enumeration member for the weights named ``weights``."""
         entries = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
         # The literature uses the first weights; the weights of newer recipes are named V2.
-        name = "IMAGENET1K_V1" if weights == "imagenet" else weights
+        name = "IMAGENET1K_V1" if weights in PUBLISHED else weights
         if name not in entries:
             raise UsageError(
                 f"{self.title} has no weights {weights!r}; write weights: none, "

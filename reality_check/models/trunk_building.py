@@ -13,15 +13,23 @@ from typing import Literal
 from torch import Tensor, nn
 
 from pml_extensions.modules import remove_last_bn_relu
+from reality_check.config.classes import find_class
 from reality_check.config.model import Model
 from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.images import Images
+from reality_check.data.sample_set import SampleSet, TensorSet
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.conv4 import Conv4, Conv4Pool
-from reality_check.models.own_trunks import TRUNKS, OwnTrunk
-from reality_check.models.published_weights import FROM_SCRATCH, TrunkSource, load_published
+from reality_check.models.hf_trunk import HfTrunk
+from reality_check.models.own_trunks import OwnTrunk, loaded_weights
+from reality_check.models.published_weights import (
+    FROM_SCRATCH,
+    TrunkSource,
+    load_published,
+)
 from reality_check.models.stem import set_last_stride_to_one
-from reality_check.models.trunk_names import find_source
-from reality_check.models.weight_files import fit_state, read_state
+from reality_check.models.trunk_names import find_source, is_users
+from reality_check.models.weight_files import file_hash, file_version, fit_state, read_state
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 
@@ -43,12 +51,13 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     Raises:
         UsageError: if the trunk or its weights do not exist or do not fit each other.
     """
+    config = _with_folder(config)
     source = find_source(config.trunk)
     trunk = _build(source, config, shape)
-    if pretrained and config.weights != "none":
+    if pretrained and config.weights != "none" and not isinstance(source, HfTrunk):
         arguments = json.dumps(config.arguments, sort_keys=True)  # hashable, for a cached function
         file = _find_file(config.weights, source.title) if _names_file(config.weights) else None
-        version = None if file is None else _file_version(file)
+        version = None if file is None else file_version(file)
         state = _read_weights(config.trunk, config.weights, arguments, version)
         fit_state(trunk, state, source.title, f"weights {config.weights}")
     if config.last_stride == 1:
@@ -58,11 +67,21 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     return trunk
 
 
+def _with_folder(config: Model) -> Model:
+    """Return the model; of transformers, a folder of weights takes the place of the name."""
+    if config.trunk.startswith("hf:") and _names_file(config.weights):
+        changes = {"trunk": f"hf:{config.weights}", "weights": "published"}
+        return config.model_copy(update=changes)
+    return config
+
+
 def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
     """Build the trunk with random weights; raise UsageError if it does not take such samples."""
     # The user's trunks may take any samples, as identity does.
-    if isinstance(source, OwnTrunk) and (source.name not in TRUNKS or config.trunk == "identity"):
-        return source.build(config.arguments, shape)
+    if is_users(config.trunk) or config.trunk == "identity":
+        return OwnTrunk(config.trunk).build(config.arguments, shape)
+    if isinstance(source, HfTrunk):
+        return source.build(config.arguments, shape, config.weights)
     if isinstance(shape, TensorShape):
         if len(shape.sizes) != 3 or not shape.dtype.is_floating_point:
             raise UsageError(
@@ -117,12 +136,22 @@ def _repeat_single(value: object) -> object:
 
 
 def _weights_preprocessing(config: Model) -> Preprocessing:
+    if is_users(config.trunk):
+        return OwnTrunk(config.trunk).file_preprocessing
     if config.weights == "none":
         return FROM_SCRATCH
+    config = _with_folder(config)
     source = find_source(config.trunk)
     if _names_file(config.weights):
         return source.file_preprocessing
     return source.published(config.weights, config.arguments).preprocessing
+
+
+def check_token_ids(config: Model, samples: SampleSet) -> None:
+    """Raise UsageError if a trunk for texts does not know all token ids of the samples."""
+    config = _with_folder(config)
+    if config.trunk.startswith("hf:") and isinstance(samples, TensorSet):
+        HfTrunk(config.trunk[3:]).check_token_ids(config.arguments, samples.samples.values)
 
 
 def published_crop_size(config: Model) -> int | None:
@@ -131,28 +160,46 @@ def published_crop_size(config: Model) -> int | None:
     Raises:
         UsageError: if the trunk or its weights do not exist.
     """
+    config = _with_folder(config)
     if config.weights == "none" or _names_file(config.weights):
         return None
     return find_source(config.trunk).published(config.weights, config.arguments).crop_size
 
 
-def weights_fingerprint(config: Model) -> str | None:
+def weights_fingerprint(config: Model, samples: SampleSet | None = None) -> str | None:
     """Return an identifier of the weights that training starts from.
 
+    Args:
+        samples: what trunks of the user are built for, to see whether they load weights themselves;
+            None does not build them.
+
     Returns:
-        ``sha256:...`` of a local file; or the name of the published weights, with the hash in the
+        ``sha256:...`` of a local file, of a model of transformers or of the weights that the user's
+        code loads; or the name of the published weights, with the hash in the
         name of their file or the version of timm; None for random weights.
 
     Raises:
         UsageError: if the trunk, its weights or the file do not exist.
     """
+    config = _with_folder(config)
     if config.weights == "none":
-        return None
+        if samples is None or not is_users(config.trunk):
+            return None
+        if config.stored is not None:
+            shape: InputShape = config.stored.images
+        elif isinstance(samples.samples, Images):  # of their shape, trunks get the channels
+            shape = 0, 0, input_channels(config, samples.samples.channels)
+        else:
+            shape = samples.samples.input_shape
+        arguments = json.dumps(config.filled({}).arguments, default=str)
+        cls = find_class(config.trunk, "trunk")
+        return loaded_weights(config.trunk, cls, arguments, shape)
     source = find_source(config.trunk)
+    if isinstance(source, HfTrunk):
+        return source.fingerprint(config.weights)
     if not _names_file(config.weights):
         return source.published(config.weights, config.arguments).identity
-    file = _find_file(config.weights, source.title)
-    return f"sha256:{_sha256(file, _file_version(file))}"
+    return f"sha256:{file_hash(_find_file(config.weights, source.title))}"
 
 
 def _names_file(weights: str) -> bool:
@@ -165,11 +212,6 @@ def _find_file(weights: str, title: str) -> Path:
     if not file.is_file():
         raise UsageError(f"{title}: there is not a weight file {file}; check the path in weights.")
     return file
-
-
-def _file_version(file: Path) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_mtime_ns, status.st_size
 
 
 # All folds and trials of an experiment start from the same weights, so a process reads them once.
@@ -199,13 +241,3 @@ def state_digest(trunk: nn.Module) -> str:
 def origin_mark(until: str | None, state: str) -> str:
     """Return the words of a data set's origin for outputs of a trunk with such weights."""
     return f"(sha256 {state[:12]}){'' if until is None else f', outputs of {until}'}"
-
-
-@lru_cache(maxsize=8)
-def _sha256(file: Path, version: tuple[int, int]) -> str:
-    """Return the hash of a file, which is computed again if its ``version`` changes."""
-    digest = hashlib.sha256()
-    with open(file, "rb") as stream:
-        while block := stream.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from reality_check.config.plugins import find_plugin, plugins
+from reality_check.models.hf_trunk import HfTrunk
 from reality_check.models.own_trunks import TRUNKS, OwnTrunk
 from reality_check.models.published_weights import TrunkSource, import_library
 from reality_check.models.timm_trunk import TimmTrunk
@@ -16,6 +17,7 @@ from reality_check.utils.text import nearest
 _LIBRARIES: dict[str, Callable[[str], TrunkSource]] = {
     "torchvision": TorchvisionTrunk,
     "timm": TimmTrunk,
+    "hf": HfTrunk,
 }
 
 
@@ -34,12 +36,17 @@ def find_source(trunk: str) -> TrunkSource:
         if library not in _LIBRARIES:
             raise UsageError(
                 f"trunk {trunk!r} names the library {library!r}; write torchvision:{name}, "
-                f"timm:{name}, or an import path such as my_models.MyTrunk."
+                f"timm:{name}, hf:{name}, or an import path such as my_models.MyTrunk."
             )
         return _LIBRARIES[library](name)
     if "." in trunk or _is_plugin(trunk) or trunk in TRUNKS:
         return OwnTrunk(trunk)
     return _find_in_libraries(trunk)
+
+
+def is_users(trunk: str) -> bool:
+    """Return whether a trunk is the user's, or of a plugin; no library is imported for it."""
+    return ":" not in trunk and ("." in trunk or trunk in plugins("trunk"))
 
 
 def _is_plugin(trunk: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import pickle
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,26 @@ def _find_tensors(loaded: Any) -> dict[str, Tensor]:
         if isinstance(loaded.get(key), Mapping):
             return _find_tensors(loaded[key])
     return {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
+
+
+def file_version(file: Path) -> tuple[int, int]:
+    """Return what changes when a file is written again."""
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+def file_hash(file: Path) -> str:
+    """Return the SHA-256 of a file, which is read again if its version changes."""
+    return _sha256(file, file_version(file))
+
+
+@lru_cache(maxsize=64)
+def _sha256(file: Path, version: tuple[int, int]) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as stream:
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source: str) -> None:

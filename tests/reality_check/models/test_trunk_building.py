@@ -106,7 +106,7 @@ def test_a_file_that_is_not_there(ask: Any, tmp_path: Path) -> None:
     ("trunk", "weights", "words"),
     [
         ("conv4", "imagenet", "trunk conv4 has no weights 'imagenet'; write weights: none or"),
-        ("bn_inception", "imagnet", "weights: none, imagenet or the path"),
+        ("bn_inception", "imagnet", "weights: none, published or the path"),
         ("torch.nn.Identity", "V1", "trunk torch.nn.Identity has no weights 'V1'"),
     ],
 )
