@@ -130,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     print(f"{out}: {' x '.join(f'{n:,}' for n in shape)} {embedding.dtype}")
     model, protocol = "identity", "features"
     if embedding.until is not None:
-        model, protocol = f"{{trunk: {{from: {out}}}}}", "finetune"
+        model, protocol = f"{{trunk: {{from: {out}}}}}", "finetune_from_file"
     print(f"Next: dataset: {out} with model: {model} and protocol: {protocol} in a YAML")
     return DONE
 

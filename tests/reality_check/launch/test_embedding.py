@@ -270,8 +270,9 @@ def test_outputs_of_a_module_and_the_trunk_that_continues(folder: Path, vit: str
     out = folder / "birds_features"
     # 12 samples of 5 tokens with 8 numbers, of 2 bytes
     assert "The outputs of blocks.1 take 9.6e-07 GB" in done.stdout
-    assert f"model: {{trunk: {{from: {out}}}}} and protocol: finetune" in done.stdout.replace(
-        "birds_features}", f"{out}}}"
+    assert (
+        f"model: {{trunk: {{from: {out}}}}} and protocol: finetune_from_file"
+        in done.stdout.replace("birds_features}", f"{out}}}")
     )
     x = np.load(out / "x.npy")
     assert (x.shape, x.dtype) == ((12, 5, 8), np.float16)
