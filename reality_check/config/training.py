@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -41,6 +42,15 @@ _Fraction = Annotated[float, Field(ge=0, le=1)]
 _Jitter = Annotated[float, Field(ge=0, le=10)]
 
 
+class ParameterGroup(Strict):
+    """What some parameters of an optimiser have of their own."""
+
+    lr_factor: NonNegativeFloat = 1.0
+    """Factor of the learning rate."""
+    weight_decay: NonNegativeFloat | None = None
+    """L2 penalty instead of the optimiser's; null keeps that."""
+
+
 class Optimizer(Strict):
     """An optimiser. Its class is called with ``weight_decay`` if it takes one."""
 
@@ -52,6 +62,9 @@ class Optimizer(Strict):
     """L2 penalty (AdamW: decoupled)."""
     arguments: Fixed = Field(default_factory=dict)
     """Further keyword arguments, such as momentum."""
+    groups: dict[re.Pattern[str], ParameterGroup] = Field(default_factory=dict)
+    """By regular expressions, which are searched in full names of parameters such as
+    blocks.0.norm1.weight: the first that matches counts."""
 
     @field_validator("name")
     @classmethod
@@ -82,10 +95,17 @@ class Optimizer(Strict):
         return value
 
 
+class TrunkOptimizer(Optimizer):
+    """The optimiser of a trunk, whose layers can have learning rates of their own."""
+
+    layer_decay: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Factor of the learning rate from each layer to the one before it; null: none."""
+
+
 class Optimizers(Strict):
     """The three optimisers of a fold run."""
 
-    trunk: Optimizer
+    trunk: TrunkOptimizer
     """Optimiser of the trunk's parameters."""
     embedder: Optimizer
     """Optimiser of the parameters of head and embedder."""
@@ -304,10 +324,18 @@ class Training(Strict):
     """Whether float32 products on a GPU may use TF32, with 10 bits of mantissa instead of 23."""
     gpu: Annotated[GpuSettings, RESULT_NEUTRAL] = Field(default_factory=GpuSettings)
     """Settings for faster training on a GPU: docs/gpu.md."""
+    sub_batch_size: PositiveInt | None = None
+    """Largest number of images that a process embeds at once, so that large batches fit in memory;
+    null: all. Gradients are those of the batch: docs/training.md."""
+    activation_checkpointing: bool = False
+    """Whether the trunk's activations are computed again for the gradient instead of kept."""
     gradient_clip: PositiveFloat | None = None
     """Bounds each component of the network's gradient."""
     gradient_clip_norm: PositiveFloat | None = None
     """Bounds the length of the network's gradient."""
+    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Decay of an exponential moving average of the network's weights, which is what is evaluated
+    and kept; null: none."""
 
     @field_validator("batch_size")
     @classmethod

@@ -17,7 +17,7 @@ from reality_check.training.batches import Batches
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import FilledMethod
 from reality_check.training.module import TrainingModule, keeps_statistics
-from reality_check.training.strategy import BATCH_NORM
+from reality_check.training.sub_batches import parts_with_statistics
 from reality_check.utils.errors import UsageError
 from reality_check.utils.spread import evenly_spread
 
@@ -67,12 +67,7 @@ def check_first_values(
             "set_proxies_to_class_means(embeddings, labels), as those of pml_extensions with "
             f"proxies have it; {type(loss).__name__} has none, so remove it."
         )
-    parts = [network.head, network.embedder]
-    if not training.freeze_batchnorm:
-        parts.append(network.trunk)
-    has_batchnorm = any(
-        isinstance(module, BATCH_NORM) for part in parts for module in part.modules()
-    )
+    has_batchnorm = bool(parts_with_statistics(network, training))
     if requested.batch_statistics and not has_batchnorm and not keeps_statistics(loss):
         raise UsageError(
             f"{label}.batch_statistics: there is no BatchNorm that takes statistics of batches; "

@@ -112,7 +112,7 @@ class FoldResult:
         curve: one row per evaluation, see
             :class:`reality_check.training.fold_progress.FoldProgress`.
         cut_short: the phases whose best epoch was the last one that was allowed.
-        remarks: descriptions of options that could not be used; they do not change the result.
+        remarks: how batches were embedded in parts, and options that could not be used.
     """
 
     value: float

@@ -151,9 +151,8 @@ class FoldCheckpoints:
             loss = state["loss"]
             proxies = {name: loss[name] for name in loss if name.endswith("proxies")}
             checkpoints.save(self.folder / PROXIES, proxies)
-            checkpoints.save(
-                self.folder / MODEL, {**state["network"], PARAMS: self._task.settings.params}
-            )
+            network = {**state["network"], **state.get("average", {})}
+            checkpoints.save(self.folder / MODEL, {**network, PARAMS: self._task.settings.params})
         plain = vars(result) | {key: list(getattr(result, key)) for key in _TUPLES}
         finished_state = {"finished": True, "task": self._task.fingerprint(), "result": plain}
         checkpoints.save(self.folder / LATEST, finished_state)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from reality_check.config.classes import build, constructor_arguments, find_class
 from reality_check.config.method import BeforeTraining, Method, SecondPhase, ValueSchedule
@@ -30,6 +31,8 @@ from reality_check.utils.text import nearest
 LOSS_PART = "loss."
 #: The number of training classes of a loss that is only inspected, without the data set.
 _ANY_CLASSES = 100
+#: Images per class of a toy batch if batches are not class-balanced.
+SAMPLES_PER_CLASS = 2
 
 
 @dataclass(frozen=True)
@@ -369,3 +372,32 @@ def current_value(loss: torch.nn.Module, name: str, when: str = "second phase") 
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(f"{when}: {type(loss).__name__} has no numeric value {name!r} to change.")
     return float(value)
+
+
+def loss_value(
+    loss: nn.Module, miner: nn.Module | None, embeddings: Tensor, labels: Tensor
+) -> Tensor:
+    """Return the scalar loss of a batch, through the miner if there is one.
+
+    Raises:
+        UsageError: the loss is not a scalar tensor that depends on the embeddings.
+    """
+    value = (
+        loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(embeddings, labels)
+    )
+    name = type(loss).__name__
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise UsageError(f"{name} must return one number as a tensor, got {got}.")
+    if embeddings.requires_grad and not value.requires_grad:
+        raise UsageError(
+            f"{name} returned a value without a gradient; compute it from the embeddings with "
+            "torch operations only (no .item(), .detach() or NumPy)."
+        )
+    return value.squeeze()
+
+
+def toy_labels(batch_size: int, samples_per_class: int, num_classes: int) -> Tensor:
+    """Return labels as in a batch, whose classes are spread over all classes of the loss."""
+    classes = torch.linspace(0, num_classes - 1, max(batch_size // samples_per_class, 1))
+    return classes.round().long().repeat_interleave(samples_per_class)

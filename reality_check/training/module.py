@@ -18,12 +18,14 @@ from reality_check.training.methods import (
     build_loss,
     build_miner,
     enter_second_phase,
+    loss_value,
 )
 from reality_check.training.optimizers import JointOptimizer, build_optimizers
 from reality_check.training.schedules import ScheduledValues, rate_factor
 from reality_check.training.strategy import BATCH_NORM, Strategy
+from reality_check.training.sub_batches import SubBatches, accumulates, save_memory
+from reality_check.training.weight_average import WeightAverage
 from reality_check.utils import checkpoints
-from reality_check.utils.errors import UsageError
 from reality_check.utils.text import one_line
 
 
@@ -44,6 +46,7 @@ class TrainingModule:
         # GpuSettings has nothing on by default but the graph.
         gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
         network = build_network(task.model, shape, task.embedding_size, task.network_seed)
+        save_memory(network, self.training)
         self._memory_format = torch.channels_last if gpu.channels_last else torch.contiguous_format
         self.network: Network = network.to(device)
         if self._memory_format == torch.channels_last:
@@ -54,9 +57,11 @@ class TrainingModule:
         if self.training.freeze_batchnorm == "with_affine":  # before the optimisers are built
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
-        self.loss = build_loss(filled, num_classes, task.embedding_size).to(device)
-        self.scheduled = ScheduledValues(self.loss, filled.schedules, self.training.max_epochs)
+        self.loss = build_loss(filled, num_classes, task.embedding_size)
+        is_exact = accumulates(task, self.loss, num_classes)
         self.miner = build_miner(filled, num_classes, task.embedding_size)
+        self.loss.to(device)
+        self.scheduled = ScheduledValues(self.loss, filled.schedules, self.training.max_epochs)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
         self.optimizers = build_optimizers(self.network, self.loss, filled, self.training)
@@ -65,11 +70,16 @@ class TrainingModule:
             for name, optimizer in self.optimizers.items()
         }
         self._trunk_frozen = False
+        self.average = WeightAverage(self.network, self.training.ema)
         self._forward = self.strategy.parallel(self.network)  # the network, perhaps wrapped
         self._joint_optimizer = JointOptimizer(self.optimizers.values())
         if gpu.compile:
             compiled: Any = torch.compile(self._forward)
             self._forward = compiled
+        size = self.training.sub_batch_size
+        self._sub_batches = size and SubBatches(
+            size, is_exact, self._embed, self._backward, self._forward
+        )
         self.captured = self._capture_step() if gpu.cuda_graph else None
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
@@ -120,7 +130,21 @@ class TrainingModule:
 
     def _set_gradients(self, images: Tensor, labels: Tensor) -> Tensor:
         """Compute the loss and all gradients; return the loss."""
-        embeddings = self._embed(images)
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad()
+        if self._sub_batches and len(images) > self._sub_batches.size:
+            return self._sub_batches.set_gradients(images, labels)
+        return self._backward(self._embed(images), labels)
+
+    def _backward(self, embeddings: Tensor, labels: Tensor, factor: float = 1.0) -> Tensor:
+        """Add all gradients of the loss, times a factor, and return their product.
+
+        Args:
+            embeddings: those of this process.
+            labels: those of all processes.
+            factor: the factor.
+        """
+        embeddings = self.strategy.gather_with_gradient(embeddings)
         try:
             value = loss_value(self.loss, self.miner, embeddings, labels)
         except Exception as error:
@@ -128,8 +152,8 @@ class TrainingModule:
                 message = f"the embeddings are not finite, and the loss fails: {one_line(error)}"
                 raise Diverged(message) from error
             raise
-        for optimizer in self.optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
+        if factor != 1.0:
+            value = value * factor
         self.scaler.scale(value).backward()
         return value.detach()
 
@@ -154,6 +178,8 @@ class TrainingModule:
             captured.give_up("several processes train the network")
         elif self.training.gpu.compile:
             captured.give_up("the network is compiled")
+        elif self._sub_batches or self.training.activation_checkpointing:
+            captured.give_up("parts of the network's forward pass are computed twice")
         return captured
 
     def release(self) -> None:
@@ -162,22 +188,26 @@ class TrainingModule:
             self.captured.forget()
 
     def remarks(self) -> tuple[str, ...]:
-        """Return the options that could not be used, and why."""
+        """Return how batches are embedded in parts, and why there is no CUDA graph."""
         why_not = None if self.captured is None else self.captured.why_not
-        return () if why_not is None else (f"no CUDA graph, since {why_not}",)
+        remarks = () if why_not is None else (f"no CUDA graph, since {why_not}",)
+        if not self._sub_batches:
+            return remarks
+        way = "gradient accumulation" if self._sub_batches.accumulates else "GradCache"
+        return f"batches in parts by {way}", *remarks
 
     def _embed(self, images: Tensor) -> Tensor:
-        """Return the embeddings of the full batch, from the images of this process."""
+        """Return the embeddings of images of this process."""
         with self.autocast():
             if images.dim() == 4:
                 images = images.contiguous(memory_format=self._memory_format)
             embeddings = self._forward(images)
-        return self.strategy.gather_with_gradient(embeddings.float())
+        return embeddings.float()
 
     @torch.no_grad()
     def update_statistics(self, images: Tensor, labels: Tensor) -> None:
         """Update the BatchNorm statistics of the network and of the loss with a batch."""
-        embeddings = self._embed(images)
+        embeddings = self.strategy.gather_with_gradient(self._embed(images))
         if keeps_statistics(self.loss):
             self.loss(embeddings, labels)  # updates them
 
@@ -191,6 +221,7 @@ class TrainingModule:
         ]
         self.scaler.step(self._joint_optimizer)
         self.scaler.update()
+        self.average.update()
 
     def _clip_gradients(self) -> None:
         """Clip the gradients of the network, but not those of the loss's own parameters."""
@@ -198,10 +229,13 @@ class TrainingModule:
         if value is None and norm is None:
             return
         self.scaler.unscale_(self._joint_optimizer)
-        parameters = []
-        for name, optimizer in self.optimizers.items():
-            if name != "loss":  # all others have one group
-                parameters += optimizer.param_groups[0]["params"]
+        parameters = [
+            parameter
+            for name, optimizer in self.optimizers.items()
+            if name != "loss"
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ]
         if value is not None:
             torch.nn.utils.clip_grad_value_(parameters, value)
         if norm is not None:
@@ -230,6 +264,7 @@ class TrainingModule:
             "loss": self.loss.state_dict(),
             "optimizers": {name: opt.state_dict() for name, opt in self.optimizers.items()},
             "scaler": self.scaler.state_dict(),
+            "average": self.average.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -242,6 +277,7 @@ class TrainingModule:
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.scaler.load_state_dict(state["scaler"])
+        self.average.load_state_dict(state.get("average", {}))  # not in files of 2026-11
 
 
 def keeps_statistics(loss: nn.Module) -> bool:
@@ -259,26 +295,3 @@ def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:
             part.eval()
             if with_affine:
                 part.requires_grad_(False)
-
-
-def loss_value(
-    loss: nn.Module, miner: nn.Module | None, embeddings: Tensor, labels: Tensor
-) -> Tensor:
-    """Return the scalar loss of a batch, through the miner if there is one.
-
-    Raises:
-        UsageError: the loss is not a scalar tensor that depends on the embeddings.
-    """
-    value = (
-        loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(embeddings, labels)
-    )
-    name = type(loss).__name__
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise UsageError(f"{name} must return one number as a tensor, got {got}.")
-    if embeddings.requires_grad and not value.requires_grad:
-        raise UsageError(
-            f"{name} returned a value without a gradient; compute it from the embeddings with "
-            "torch operations only (no .item(), .detach() or NumPy)."
-        )
-    return value.squeeze()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from reality_check.config.classes import (
     find_class,
     required_arguments,
 )
-from reality_check.config.training import Optimizer, Training
+from reality_check.config.training import Optimizer, ParameterGroup, Training
 from reality_check.models.network import Network
+from reality_check.training.layers import layer_factors
 from reality_check.training.methods import LOSS_PART, FilledMethod
 from reality_check.utils.errors import UsageError
 
@@ -46,23 +48,28 @@ def build_optimizers(
     network: Network, loss: nn.Module, filled: FilledMethod, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
     """Return optimisers by part: ``trunk``, ``embedder`` and ``loss``, if it has parameters."""
-    configs = training.optimizers
-    parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
-        "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
-        "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
-        "loss": (loss, configs.loss, filled.loss_weight_decay),
-    }
+    modules = {"trunk": network.trunk, "embedder": network.embedder, "loss": loss}
     optimizers = {}
-    for name, (module, config, decay) in parts.items():
+    for name, module in modules.items():
+        config: Optimizer = getattr(training.optimizers, name)
+        decay = filled.loss_weight_decay if name == "loss" else config.weight_decay
         parameters = [p for p in module.parameters() if p.requires_grad]
         if parameters:
-            groups = [{"params": parameters}]
+            groups: list[dict[str, Any]] = [{"params": parameters}]
             if name == "loss":
                 groups = _loss_groups(loss, parameters, filled)
+            rate = filled.learning_rates[name]
+            layer_decay = getattr(config, "layer_decay", None)  # of the trunk's
             try:
-                optimizers[name] = _build_optimizer(
-                    config, groups, filled.learning_rates[name], decay
-                )
+                if config.groups or layer_decay:
+                    factors = layer_factors(module, layer_decay) if layer_decay else {}
+                    rates = {
+                        parameter: group.get("lr", rate) * factors.get(parameter, 1.0)
+                        for group in groups
+                        for parameter in group["params"]
+                    }
+                    groups = _split_groups(module, rates, decay, config.groups)
+                optimizers[name] = _build_optimizer(config, groups, rate, decay)
             except UsageError as error:
                 raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
     return optimizers
@@ -92,14 +99,46 @@ def _loss_groups(
     return [{"params": others}, *groups] if others else groups
 
 
+def _split_groups(
+    module: nn.Module,
+    rates: Mapping[nn.Parameter, float],
+    decay: float,
+    patterns: Mapping[re.Pattern[str], ParameterGroup],
+) -> list[dict[str, Any]]:
+    """Return the groups of parameters with equal options.
+
+    Args:
+        module: the part of the network, or the loss.
+        rates: the learning rates of its trained parameters, without the factors of patterns.
+        decay: the weight decay of parameters that no pattern gives another one.
+        patterns: what is different for some parameters, by the patterns of their names.
+    """
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    unused: dict[Any, None] = dict.fromkeys(patterns)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter, rate in rates.items():
+        matches = (item for item in patterns.items() if item[0].search(names[parameter]))
+        pattern, own = next(matches, (None, ParameterGroup()))
+        unused.pop(pattern, None)
+        own_decay = decay if own.weight_decay is None else own.weight_decay
+        groups.setdefault((rate * own.lr_factor, own_decay), []).append(parameter)
+    for pattern in unused:  # the first, if any
+        raise UsageError(
+            f"groups: {pattern.pattern!r} matches no trained parameter that no pattern before it "
+            f"matches; they have names such as {next(iter(names.values()))}: change or remove it."
+        )
+    return [{"params": p, "lr": lr, "weight_decay": own} for (lr, own), p in groups.items()]
+
+
 def _build_optimizer(
     config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
     """Construct an optimiser, and check that a training can use it."""
     cls, label = find_class(config.name, "optimizer"), f"optimiser {config.name}"
     takes_decay = "weight_decay" in constructor_arguments(cls)[0]
-    if decay and not takes_decay:
-        raise UsageError(f"{label} has no weight_decay, but it is {decay:g}; write 0.")
+    largest = max(group.get("weight_decay", decay) for group in groups)
+    if largest and not takes_decay:
+        raise UsageError(f"{label} has no weight_decay, but it is {largest:g}; write 0.")
     arguments = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
     optimizer = build(cls, config.arguments, label, arguments)
     if not isinstance(optimizer, torch.optim.Optimizer):

@@ -33,6 +33,7 @@ from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.models.trunk_building import origin_mark, state_digest
 from reality_check.training.first_values import check_first_values
 from reality_check.training.methods import (
+    SAMPLES_PER_CLASS,
     FilledMethod,
     build_loss,
     build_miner,
@@ -40,16 +41,16 @@ from reality_check.training.methods import (
     check_warm_start,
     enter_second_phase,
     fill_method,
+    loss_value,
     middles,
     search_space,
+    toy_labels,
 )
-from reality_check.training.module import loss_value
 from reality_check.training.optimizers import build_optimizers
 from reality_check.training.schedules import ScheduledValues
+from reality_check.training.sub_batches import save_memory
 from reality_check.utils.errors import UsageError, users_code
 
-#: Images per class of the toy batch if batches are not class-balanced.
-_DEFAULT_SAMPLES_PER_CLASS = 2
 #: Size of the toy test set for trying the user's metrics: classes, and embeddings per class.
 _TOY_CLASSES, _TOY_SAMPLES_PER_CLASS = 8, 4
 #: Prefix of the searched learning rates, on which no loss depends.
@@ -149,15 +150,13 @@ def _check_loss_once(
     """Try a loss with one set of sampled values, through its schedules and phases."""
     training = experiment.training_of(method)
     torch.manual_seed(0)
-    samples_per_class = filled.samples_per_class or _DEFAULT_SAMPLES_PER_CLASS
-    classes = max(training.filled(filled.params).batch_sizes[0] // samples_per_class, 1)
+    samples = filled.samples_per_class or SAMPLES_PER_CLASS
+    batch = training.filled(filled.params).batch_sizes[0]
     # A softmax needs at least two classes, even where a batch has only one.
-    loss_classes = max(num_classes or 2, classes, 2)
+    loss_classes = max(num_classes or 2, batch // samples, 2)
     loss, miner = build_loss(filled, loss_classes, size), build_miner(filled, loss_classes, size)
-    # The classes of the batch are spread over all classes of the loss.
-    batch_classes = torch.linspace(0, loss_classes - 1, classes).round().long()
-    labels = batch_classes.repeat_interleave(samples_per_class)
-    leaf = torch.randn(classes * samples_per_class, size).requires_grad_()
+    labels = toy_labels(batch, samples, loss_classes)
+    leaf = torch.randn(len(labels), size).requires_grad_()
     label = (
         f"{type(loss).__name__} failed on a batch of {len(labels)} embeddings of size {size}, of "
         f"{loss_classes} classes"
@@ -171,7 +170,7 @@ def _check_loss_once(
         scheduled.set(epoch, 1)  # as if an epoch had one iteration
     if filled.second_phase is not None:
         enter_second_phase(loss, filled.second_phase)
-    return _outcome_of_pass(samples_per_class, loss, leaf, value)
+    return _outcome_of_pass(samples, loss, leaf, value)
 
 
 def _outcome_of_pass(
@@ -310,6 +309,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         for change in reversed(changes(searched)):
             fixed_model = model.filled(middles(searched) | change)
             network = build_network(fixed_model, shape, size, seed=0)
+        save_memory(network, training)
         # PCA needs as many features as the embedding of a final network is wide.
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
             build_network(fixed_model, shape, size * protocol.split.folds, seed=0)

@@ -243,7 +243,7 @@ class Trainer:
         assert self.validation is not None
         # Each process embeds one part.
         parts = np.array_split(np.arange(len(self.validation)), self.strategy.size)
-        with self.module.autocast():
+        with self.module.autocast(), self.module.average.applied():
             batches = self.validation_images.evaluation_batches(parts[self.strategy.rank])
             embeddings = self.strategy.gather_rows(embed(forward, self.network, batches))
         normalize = self.task.settings.normalize_embeddings

@@ -24,6 +24,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     },
     "miner": {"loss": "TripletMarginLoss", "miner": {"class": "BatchEasyHardMiner"}},
 }
+#: The same by each process in parts of 3: by gradient accumulation, and by GradCache.
+PARTS = ("proxies", "miner")
 
 
 def main() -> None:
@@ -45,7 +47,8 @@ def main() -> None:
     )
     model = Model(name="tiny", trunk="conv4", arguments={"width": 8}, pooling="flatten")
     folder = Path(sys.argv[1])
-    for name, changes in LOSSES.items():
+    for name, changes in (*LOSSES.items(), *((f"{key}, parts", LOSSES[key]) for key in PARTS)):
+        size = 3 if "parts" in name else None
         settings = FilledMethod(
             **{
                 "name": "m",
@@ -58,7 +61,8 @@ def main() -> None:
                 **changes,
             }
         )
-        task = FoldTask(settings, model, training, 8, network_seed=1, loss_seed=2)
+        how = training.model_copy(update={"sub_batch_size": size})
+        task = FoldTask(settings, model, how, 8, network_seed=1, loss_seed=2)
         place = folder / name
         run = Trainer(
             task,

@@ -113,6 +113,33 @@ def test_a_graph_is_given_up_with_a_reason_and_leaves_no_trace(
         assert found == pytest.approx(steps(tmp_path, PLAIN, **options)[1], rel=rel)
 
 
+@pytest.mark.parametrize(
+    ("loss", "way"),
+    [("NormalizedSoftmaxLoss", "gradient accumulation"), ("ProxyAnchorLoss", "GradCache")],
+)
+def test_dropout_of_parts_on_the_gpu_is_that_of_parts_held_in_memory(
+    tmp_path: Path, loss: str, way: str
+) -> None:
+    trainer = built(tmp_path, "cuda", data=vectors(), augmentation={}, gpu=GRAPH, loss=loss,
+                    dropout=0.3, sub_batch_size=6)  # fmt: skip
+    module = trainer.module
+    assert module.remarks()[0] == f"batches in parts by {way}"
+    assert "computed twice" in module.remarks()[1]
+    module._update = lambda: None  # type: ignore[method-assign]
+    ((images, labels),) = trainer.batches.take(1)
+    module.train()
+    torch.manual_seed(4)
+    value = module.step(images, labels)
+    found = [parameter.grad.clone() for parameter in module.network.parameters()]
+    torch.manual_seed(4)
+    module.network.zero_grad()
+    expected = module.loss(torch.cat([module.network(x) for x in images.split(6)]), labels)
+    expected.backward()
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-4, atol=1e-5)
+    gradients = [parameter.grad for parameter in module.network.parameters()]
+    torch.testing.assert_close(found, gradients, rtol=1e-3, atol=1e-5)
+
+
 def test_random_numbers_of_the_host_are_noticed(tmp_path: Path) -> None:
     trainer, _ = steps(tmp_path, GRAPH, loss="support.graph_losses.Draws")
     assert trainer.module.remarks() == (

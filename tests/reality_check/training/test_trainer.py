@@ -346,6 +346,14 @@ CASES: dict[str, tuple[FilledMethod, dict[str, Any]]] = {
             "freeze_trunk_epochs": 1,
         },
     ),
+    "average of the weights": (
+        settings(second_phase=SECOND),
+        {"ema": 0.8, "patience": 1, "max_epochs": 8},
+    ),
+    "batches in parts": (
+        settings("toys.Chance", second_phase=SECOND),
+        {"sub_batch_size": 3, "freeze_batchnorm": True, "activation_checkpointing": True},
+    ),
     "values fitted before": (
         settings(
             "HeatedUpSoftmaxLoss",
