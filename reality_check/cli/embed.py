@@ -74,6 +74,11 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
     )
+    _add_computation(command)
+
+
+def _add_computation(command: argparse.ArgumentParser) -> None:
+    """Add the options on how the outputs are computed and written."""
     command.add_argument(
         "--batch-size", type=positive, default=64, metavar="N", help="samples (default: 64)"
     )

@@ -51,7 +51,7 @@ NECKS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 #: Keys of a file of a network: the fingerprint of the weights that a partly trained one goes with,
-#: and the parameters of its trial.
+#: and the sampled values of its model.
 BASE, PARAMS = "base", "params"
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from reality_check.config.model import EMBEDDER
+from reality_check.config.model import MODEL as MODEL_KEY
 from reality_check.models.network import PARAMS
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.utils import checkpoints
@@ -152,7 +154,15 @@ class FoldCheckpoints:
             proxies = {name: loss[name] for name in loss if name.endswith("proxies")}
             checkpoints.save(self.folder / PROXIES, proxies)
             network = {**state["network"], **state.get("average", {})}
-            checkpoints.save(self.folder / MODEL, {**network, PARAMS: self._task.settings.params})
+            # A perceptron's state has its own searched values.
+            searched = {
+                name: value
+                for name, value in self._task.settings.params.items()
+                if name.startswith(f"{MODEL_KEY}.") and not name.startswith(EMBEDDER)
+            }
+            checkpoints.save(
+                self.folder / MODEL, network | ({PARAMS: searched} if searched else {})
+            )
         plain = vars(result) | {key: list(getattr(result, key)) for key in _TUPLES}
         finished_state = {"finished": True, "task": self._task.fingerprint(), "result": plain}
         checkpoints.save(self.folder / LATEST, finished_state)

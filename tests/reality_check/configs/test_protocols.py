@@ -28,6 +28,8 @@ PRICES = {
     "mlrc_subsets_retrained": 260,
     "mlrc_5x10": 240,
     "features": 88,
+    "finetune": 88,
+    "finetune_from_file": 88,
     "features_precise": 258,
     "features_retrained": 260,
     "features_quick": 50,
@@ -35,6 +37,7 @@ PRICES = {
     "quick_retrained": 48,
 }
 RACING = {"features", "features_precise", "features_quick", "quick"}
+RACING |= {"finetune", "finetune_from_file"}
 RACING |= {
     base + ending for base in ("mlrc", "appendix_d") for ending in ("_subsets", "_subsets_third")
 }
