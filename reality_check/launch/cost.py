@@ -206,7 +206,7 @@ def _measure(
                 clock,
             )
     return _Times(
-        sum(value.nbytes for value in trainer.network.state_dict().values()),
+        sum(v.nbytes for v in trainer.network.kept_state().values() if torch.is_tensor(v)),
         build_seconds,
         step_seconds * trainer.epoch_length,
         embed_seconds / len(indices),

@@ -30,6 +30,7 @@ PRICES = {
     "features": 88,
     "finetune": 88,
     "finetune_from_file": 88,
+    "finetune_small": 32,
     "features_precise": 258,
     "features_retrained": 260,
     "features_quick": 50,
@@ -37,7 +38,7 @@ PRICES = {
     "quick_retrained": 48,
 }
 RACING = {"features", "features_precise", "features_quick", "quick"}
-RACING |= {"finetune", "finetune_from_file"}
+RACING |= {"finetune", "finetune_from_file", "finetune_small"}
 RACING |= {
     base + ending for base in ("mlrc", "appendix_d") for ending in ("_subsets", "_subsets_third")
 }
