@@ -24,8 +24,8 @@ _READERS = {
 #: From a key to the models of its value by tag. Pydantic puts tags into the locations of errors.
 _TAGGED: dict[Any, Any] = {"dataset": _READERS, "search": KINDS}
 
-#: How the locations end, as texts, that pydantic gives for values that are no range and no choices.
-_SEARCHED = ("Range]',)", "Choices',)")
+#: How the tags end by which pydantic says that a value is no range and no choices.
+_SEARCHED = ("Range]", "Choices")
 
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
@@ -44,12 +44,17 @@ def validate(model: type[Any], data: Any, where: str) -> Any:
 
 def _as_plain(mistakes: Sequence[Any]) -> list[Any]:
     """Return the mistakes in values that may be searched as those in plain values."""
-    searchable = {m["loc"][:-1] for m in mistakes if str(m["loc"][-1:]).endswith(_SEARCHED)}
+    searchable = {mistake["loc"][:-1] for mistake in mistakes if _is_of_searched(mistake)}
     return [
         {**m, "loc": m["loc"][:-1]} if m["loc"][:-1] in searchable else m
         for m in mistakes
-        if not str(m["loc"][-1:]).endswith(_SEARCHED)
+        if not _is_of_searched(m)
     ]
+
+
+def _is_of_searched(mistake: Any) -> bool:
+    """Return whether a mistake says that a value is no range, or no choices."""
+    return bool(mistake["loc"]) and str(mistake["loc"][-1]).endswith(_SEARCHED)
 
 
 def _sentence(mistake: Any, data: Any, root: type[Any]) -> str:

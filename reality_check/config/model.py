@@ -55,8 +55,8 @@ HEADS = (
 #: Heads that end in a BatchNorm neck.
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
 #: Prefixes of the names of searched values: of a model, and of its embedder.
-MODEL = "model"
-EMBEDDER = f"{MODEL}.embedder"
+MODEL_PREFIX = "model"
+EMBEDDER = f"{MODEL_PREFIX}.embedder"
 #: The layers that compute queries and values, by their names in timm and transformers.
 ATTENTION = r"(.*\.)?(qkv|q_proj|v_proj|query|value)"
 #: The keys that a head replaces.
@@ -302,7 +302,7 @@ class Model(Strict):
 
     def searched(self) -> dict[str, Searched]:
         """Return the searched values by their names in a trial's parameters."""
-        return dict(find_searched(self._searchable(), MODEL))
+        return dict(find_searched(self._searchable(), MODEL_PREFIX))
 
     def filled(self, params: Mapping[str, Any]) -> Model:
         """Return this model with the sampled values of a trial.
@@ -314,16 +314,10 @@ class Model(Strict):
         searched = self.searched()
         if not searched:
             return self
-        default = Embedder()
-        values = {
-            name: params[name]
-            if name in params
-            else getattr(default, name.rpartition(".")[2])
-            if name.startswith(EMBEDDER)
-            else value.middle()
-            for name, value in searched.items()
-        }
-        return Model.model_validate({**self.plain(), **fill_in(self._searchable(), MODEL, values)})
+        defaults = {f"{EMBEDDER}.{key}": value for key, value in Embedder()}
+        middles = {name: value.middle() for name, value in searched.items()}
+        filled = fill_in(self._searchable(), MODEL_PREFIX, {**middles, **defaults, **params})
+        return Model.model_validate({**self.plain(), **filled})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:
         """Return this model with some keys replaced, each as a whole.

@@ -80,9 +80,9 @@ def check_learning_rate(value: Any) -> Any:
 def check_choices(value: Any, least: int) -> Any:
     """Return a whole number or choices of them; raise ``ValueError`` for others or a range."""
     wrong = [v for v in choices_of(value) if v is not None and not (type(v) is int and v >= least)]
-    if isinstance(value, Range) or wrong:
+    if wrong:  # a range is no whole number
         raise ValueError(
             f"write a whole number from {least} on, or {{choices: [32, 64]}}; got "
-            f"{wrong[0] if wrong and not isinstance(value, Range) else 'a range'}"
+            f"{'a range' if isinstance(value, Range) else wrong[0]}"
         )
     return value

@@ -40,6 +40,14 @@ class TensorShape(NamedTuple):
 InputShape = tuple[int, int, int] | TensorShape
 
 
+def example_input(shape: InputShape) -> torch.Tensor:
+    """Return one sample of zeros as an input of a trunk: (1, C, H, W), or (1, ...) of tensors."""
+    if isinstance(shape, TensorShape):
+        return torch.zeros(1, *shape.sizes, dtype=shape.dtype)
+    height, width, channels = shape
+    return torch.zeros(1, channels, height, width)
+
+
 class Tensors:
     """N samples of one shape. Indexing by rows gives a view: nothing is copied.
 

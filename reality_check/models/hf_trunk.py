@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from reality_check.config.classes import one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.data.tensors import InputShape, TensorShape
+from reality_check.data.tensors import InputShape, example_input
 from reality_check.models.published_weights import (
     FROM_SCRATCH,
     PUBLISHED,
@@ -113,10 +113,7 @@ class HfTrunk:
         self, arguments: Mapping[str, Any], shape: InputShape, weights: str = "none"
     ) -> nn.Module:
         """Build the trunk with these weights, which transformers loads while it builds."""
-        if isinstance(shape, TensorShape):
-            example = torch.zeros(1, *shape.sizes, dtype=shape.dtype)
-        else:
-            example = torch.zeros(1, shape[2], *shape[:2])
+        example = example_input(shape)
         config, missing = self._configure(arguments), set()
         if weights == "none":
             whole = self._library.AutoModel.from_config(config)

@@ -21,7 +21,7 @@ from pml_extensions.modules import (
     embedder,
 )
 from reality_check.config.model import Embedder, Model
-from reality_check.data.tensors import InputShape, TensorShape
+from reality_check.data.tensors import InputShape, TensorShape, example_input
 from reality_check.models import build_trunk, input_channels, weights_fingerprint
 from reality_check.models.adapters import add_adapter
 from reality_check.models.partly_frozen import ResumedTrunk, freeze_until
@@ -195,9 +195,9 @@ def _freeze(
     if config.frozen is not None:
         assert isinstance(config.frozen, str)
         if config.stored is not None:
-            trunk = ResumedTrunk(trunk, config.frozen, _example(config.stored.images))
+            trunk = ResumedTrunk(trunk, config.frozen, example_input(config.stored.images))
         else:
-            done = freeze_until(trunk, config.frozen, _example(shape))
+            done = freeze_until(trunk, config.frozen, example_input(shape))
             still = tuple(map(trunk.get_submodule, done))
     if config.adapter is not None:
         add_adapter(trunk, config.adapter, still, f"trunk {config.trunk}")
@@ -253,14 +253,6 @@ def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> tor
     return torch.autocast(device.type, dtype=dtype, enabled=kind != "none")
 
 
-def _example(shape: InputShape) -> Tensor:
-    """Return one sample of zeros as an input of a trunk."""
-    if isinstance(shape, TensorShape):
-        return torch.zeros(1, *shape.sizes, dtype=shape.dtype)
-    height, width, channels = shape
-    return torch.zeros(1, channels, height, width)
-
-
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
     """Return the trunk's output for one sample of zeros; a wrong trunk raises UsageError."""
@@ -275,7 +267,7 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
     if not isinstance(shape, TensorShape):
         input_text = f"images of {shape[0]}x{shape[1]} with {shape[2]} channels"
     with users_code(f"trunk {name} does not take {input_text}"):
-        maps = trunk(_example(shape))
+        maps = trunk(example_input(shape))
     trunk.train(was_training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__

@@ -13,8 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.model import EMBEDDER
-from reality_check.config.model import MODEL as MODEL_KEY
+from reality_check.config.model import EMBEDDER, MODEL_PREFIX
 from reality_check.models.network import PARAMS
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.utils import checkpoints
@@ -158,7 +157,7 @@ class FoldCheckpoints:
             searched = {
                 name: value
                 for name, value in self._task.settings.params.items()
-                if name.startswith(f"{MODEL_KEY}.") and not name.startswith(EMBEDDER)
+                if name.startswith(f"{MODEL_PREFIX}.") and not name.startswith(EMBEDDER)
             }
             checkpoints.save(
                 self.folder / MODEL, network | ({PARAMS: searched} if searched else {})

@@ -12,9 +12,10 @@ from reality_check.config import Model, Training
 from reality_check.data import make_glyphs
 from reality_check.launch.worker import join_process_group, leave_process_group
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import FilledMethod, FilledSecondPhase
+from reality_check.training.methods import FilledSecondPhase
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
+from support.training_modules import settings
 
 LOSSES: dict[str, dict[str, Any]] = {
     "proxies": {"loss": "NormalizedSoftmaxLoss"},
@@ -49,20 +50,8 @@ def main() -> None:
     folder = Path(sys.argv[1])
     for name, changes in (*LOSSES.items(), *((f"{key}, parts", LOSSES[key]) for key in PARTS)):
         size = 3 if "parts" in name else None
-        settings = FilledMethod(
-            **{
-                "name": "m",
-                "arguments": {},
-                "miner": None,
-                "samples_per_class": 2,
-                "learning_rates": {"trunk": 0.05, "embedder": 0.05, "loss": 0.05},
-                "loss_weight_decay": 0.0,
-                "normalize_embeddings": True,
-                **changes,
-            }
-        )
         how = training.model_copy(update={"sub_batch_size": size})
-        task = FoldTask(settings, model, how, 8, network_seed=1, loss_seed=2)
+        task = FoldTask(settings(**changes), model, how, 8, network_seed=1, loss_seed=2)
         place = folder / name
         run = Trainer(
             task,

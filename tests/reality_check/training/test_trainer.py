@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_triplets_indices
+from support import training_modules
 from torch import Tensor, nn
 
 from reality_check.config.method import BeforeTraining, ValueSchedule
@@ -151,17 +152,8 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings(loss: str = "toys.Proxies", **changes: Any) -> FilledMethod:
-    values: dict[str, Any] = {
-        "name": "m",
-        "loss": loss,
-        "arguments": {},
-        "miner": None,
-        "samples_per_class": 2,
-        "learning_rates": {"trunk": 0.01, "embedder": 0.02, "loss": 0.03},
-        "loss_weight_decay": 0.0,
-        "normalize_embeddings": True,
-    }
-    return FilledMethod(**{**values, **changes})
+    rates = {"trunk": 0.01, "embedder": 0.02, "loss": 0.03}
+    return training_modules.settings(loss, **{"learning_rates": rates, **changes})
 
 
 def training(optimizer: str = "Adam", **changes: Any) -> Training:
