@@ -103,7 +103,8 @@ class TrialRecord:
         worker: the process that runs it; ``None`` before it has signed the trial.
         device: the device on which it runs.
         gpu: the kind of GPU, with its driver and libraries.
-        gpu_settings: the GPU settings of its training, and those that could not be used.
+        trained_with: GPU settings, those that could not be used, and how batches were divided.
+        gpu_memory: the most bytes of GPU memory that a fold's training had in use.
         processes: the number of processes that train it at a time.
         seconds: its duration, or that up to its last heartbeat.
         duplicate: whether another attempt has its index.
@@ -140,7 +141,8 @@ class TrialRecord:
     worker: Mapping[str, Any] | None = field(default=None, compare=False)
     device: str | None = None
     gpu: str | None = None
-    gpu_settings: str | None = None
+    trained_with: str | None = None
+    gpu_memory: int | None = None
     processes: int = 1
     seconds: float | None = None
     duplicate: bool = False

@@ -127,7 +127,7 @@ class TrialRunner:
         )
         try:
             result = run_stage(trial)
-            attributes = {**result.attributes, **trial.about_gpu}
+            attributes = {**result.attributes, **trial.notes}
             return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
             context.renew_lease()  # raises if the files are another worker's now
@@ -306,13 +306,15 @@ class TrialRunner:
         return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
-        """Train the jobs, and note in the trial which settings of the GPU were in use."""
+        """Train the jobs, and note in the trial how: settings, remarks, and the GPU's memory."""
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
+        # Settings that could not be used, with the reason; each once.
+        notes = list(dict.fromkeys(remark for result in results for remark in result.remarks))
         if self.prepared.device.type == "cuda":
-            # Settings that could not be used, with the reason; each once.
-            remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
-            settings = (trial.method.training.gpu.described(), *remarks)
-            trial.about_gpu["gpu_settings"] = "; ".join(settings)
+            notes = [trial.method.training.gpu.described(), *notes]
+            trial.notes["gpu_memory"] = max(result.gpu_memory for result in results)
+        if notes:
+            trial.notes["trained_with"] = "; ".join(notes)
         return results
 
 
@@ -324,7 +326,7 @@ class _Trial:
         planned: the plan of its study.
         own: the trial of the search whose networks are scored, if none is trained.
         seed_key: what its seeds are derived from, see :meth:`StudyState.seed_key`.
-        about_gpu: attributes of the trial that :meth:`TrialRunner._run` adds.
+        notes: attributes of the trial that :meth:`TrialRunner._run` adds.
     """
 
     method: PreparedMethod
@@ -336,4 +338,4 @@ class _Trial:
     params: dict[str, Any]
     seed_key: list[Any]
     on_progress: Progress
-    about_gpu: dict[str, str] = dataclasses.field(default_factory=dict)
+    notes: dict[str, Any] = dataclasses.field(default_factory=dict)

@@ -61,7 +61,7 @@ def collect(recorded: RecordedExperiment, importance: bool = True) -> Experiment
     on_test = " (epochs selected on the test classes)" if protocol.selects_on == "test" else ""
     finished = states.is_complete()
     environment, data = _environment(recorded, stages), recorded.attribute("data") or {}
-    gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
+    gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "trained_with")
     return ExperimentResults(
         name=experiment.name + on_test,
         protocol=protocol.name,

@@ -38,7 +38,10 @@ def _trained_parameters(summary: Summary, method: MethodResults, stage: Stage) -
 
 
 def _training_time(summary: Summary, method: MethodResults, stage: Stage) -> str:
-    """Return the average wall time of training one network; a reproduction trains one per fold."""
+    """Return the average wall time of training one network, and the most GPU memory.
+
+    A reproduction trains one network per fold.
+    """
     if stage is Stage.FINAL:
         trials, networks = method.final, 1
     else:
@@ -47,7 +50,9 @@ def _training_time(summary: Summary, method: MethodResults, stage: Stage) -> str
             trials = tuple(filter(completed, method.search))
         networks = max([1, *(len(trial.fold_values) for trial in trials)])
     seconds = [trial.seconds for trial in trials if trial.seconds is not None]
-    return duration(math.fsum(seconds) / len(seconds) / networks) if seconds else NOTHING
+    time = duration(math.fsum(seconds) / len(seconds) / networks) if seconds else NOTHING
+    memory = max((trial.gpu_memory or 0 for trial in trials), default=0)
+    return f"{time}, {memory / 1e9:.2g} GB" if memory else time
 
 
 #: The built-in columns, in the order of the report.

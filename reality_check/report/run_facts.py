@@ -18,7 +18,7 @@ def run_facts(
     data: Mapping[str, Any],
     environment: Mapping[str, Any],
     gpus: Mapping[str, int],
-    gpu_settings: Mapping[str, int],
+    trained_with: Mapping[str, int],
 ) -> list[tuple[str, str]]:
     """Return the facts of a run as (title, text) pairs.
 
@@ -27,7 +27,7 @@ def run_facts(
         data: the result of :meth:`PreparedExperiment.describe_data`; may be empty.
         environment: environment of the worker that opened the first search.
         gpus: number of attempts on each kind of GPU.
-        gpu_settings: number of attempts with each set of GPU options.
+        trained_with: number of attempts with each set of GPU options and remarks.
     """
     protocol = experiment.protocol
     search = _search_fact(protocol) if Stage.SEARCH in protocol.stages else None
@@ -37,7 +37,7 @@ def run_facts(
         ("Search", search or "none: all values are fixed"),
         ("Device", data.get("device", "not recorded")),
         *([("GPU", f"{_with_counts(gpus)}, {tf32}")] if gpus else []),
-        *([("GPU settings", _with_counts(gpu_settings))] if gpu_settings else []),
+        *([("Trained with", _with_counts(trained_with))] if trained_with else []),
         ("Versions", environment.get("versions", "not recorded")),
         ("Machine", environment.get("machine", "not recorded")),
     ]

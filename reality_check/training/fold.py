@@ -113,6 +113,7 @@ class FoldResult:
             :class:`reality_check.training.fold_progress.FoldProgress`.
         cut_short: the phases whose best epoch was the last one that was allowed.
         remarks: how batches were embedded in parts, and options that could not be used.
+        gpu_memory: the most bytes of GPU memory that were in use at a time; 0 without a GPU.
     """
 
     value: float
@@ -123,3 +124,4 @@ class FoldResult:
     curve: tuple[dict[str, Any], ...]
     cut_short: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
+    gpu_memory: int = 0

@@ -97,6 +97,8 @@ class Trainer:
 
     def _run(self, saved: State | None) -> FoldResult:
         """Train from a saved state, or from the beginning if it is ``None``."""
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
         self.build()
         if saved is None:
             fit_first_values(self.task, self.module, self.train_set, self.batches)
@@ -307,7 +309,12 @@ class Trainer:
 
     def _finish(self) -> FoldResult:
         """Save the result and the best (otherwise the latest) weights, and return the result."""
-        result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
+        has_gpu = self.device.type == "cuda"
+        result = dataclasses.replace(
+            self.progress.result(),
+            remarks=self.module.remarks(),
+            gpu_memory=torch.cuda.max_memory_allocated(self.device) if has_gpu else 0,
+        )
         if self.strategy.is_main:
             has_best = self.validation is not None
             state = self._best_state() if has_best else self.module.state_dict()

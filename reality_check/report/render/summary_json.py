@@ -98,7 +98,7 @@ def _environment(summary: Summary) -> dict[str, Any]:
         "machine": facts.get("Machine"),
         "device": facts.get("Device"),
         "gpu": facts.get("GPU"),
-        "gpu_settings": facts.get("GPU settings"),
+        "trained_with": facts.get("Trained with"),
     }
 
 

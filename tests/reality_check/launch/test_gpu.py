@@ -10,6 +10,8 @@ from support.spied import TRAINING, Made
 
 from reality_check.models.network import Network
 from reality_check.report.collect import collect
+from reality_check.report.columns import column_cells
+from reality_check.report.summary import Summary
 
 pytestmark = pytest.mark.gpu
 
@@ -49,7 +51,7 @@ def test_every_network_computes_in_the_precision_that_is_asked_for(
     assert switches() == before
 
     facts = dict(collect(recorded).facts)
-    assert facts["GPU settings"] == "plain"
+    assert facts["Trained with"] == "plain"
     words = facts["GPU"].split(", ")
     assert words[0] == torch.cuda.get_device_name()
     assert [word.split()[0] for word in words[1:4]] == ["driver", "CUDA", "cuDNN"]
@@ -66,6 +68,12 @@ def test_the_report_names_the_settings_and_what_did_not_come_to_pass(make: Made)
     methods = [{"base": "contrastive", "samples_per_class": 2}]
     recorded = make(device="cuda", protocol=protocol, methods=methods)
     recorded.work()
-    assert dict(collect(recorded).facts)["GPU settings"] == (
+    results = collect(recorded)
+    assert dict(results.facts)["Trained with"] == (
         "CUDA graph, channels_last; no CUDA graph, since the step waits for the GPU"
     )
+    (method,) = results.methods
+    used = [trial.gpu_memory for trial in (*method.search, *method.reproductions)]
+    assert all(used)
+    cell = column_cells(Summary(results), method.name, "aggregate")[1]
+    assert cell.endswith(f"s, {max(used) / 1e9:.2g} GB")

@@ -255,3 +255,18 @@ def test_a_search_of_which_all_trials_diverge_counts_with_0(
     assert values[1] == 0
     assert values[0] > 0
     assert any(d.serious and "1 of 3 searches of contrastive" in d.text for d in results.deviations)
+
+
+@pytest.mark.parametrize(
+    ("loss", "way"),
+    [("NormalizedSoftmaxLoss", "gradient accumulation"), ("ContrastiveLoss", "GradCache")],
+)
+def test_the_report_says_how_batches_were_embedded_in_parts(
+    make: Made, loss: str, way: str
+) -> None:
+    training = {**TRAINING, "freeze_batchnorm": True, "sub_batch_size": 2}
+    protocol = {**search(1, kind="one", trials=1), "training": training}
+    method = {"name": "a", "loss": loss, "samples_per_class": 2}
+    recorded = make(protocol=protocol, methods=[method])
+    recorded.work()
+    assert dict(collect(recorded).facts)["Trained with"] == f"batches in parts by {way}"

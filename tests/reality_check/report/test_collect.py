@@ -126,7 +126,7 @@ def test_a_search_is_parallel_where_a_model_drew_while_another_trial_ran(
 
 @pytest.mark.parametrize(
     ("attribute", "title", "ending"),
-    [("gpu", "GPU", ", TF32 on"), ("gpu_settings", "GPU settings", "")],
+    [("gpu", "GPU", ", TF32 on"), ("trained_with", "Trained with", "")],
 )
 def test_gpus_and_their_settings_are_named_with_their_attempts(
     attribute: str, title: str, ending: str
@@ -134,7 +134,7 @@ def test_gpus_and_their_settings_are_named_with_their_attempts(
     experiment = load_experiment("quickstart", ["protocol.training.tf32=true"])
 
     def facts(stages: Any) -> dict[str, str]:
-        both = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
+        both = _attempts_by(stages, "gpu"), _attempts_by(stages, "trained_with")
         return dict(run_facts(experiment, {}, {}, *both))
 
     old, new = {attribute: "V100, driver 1"}, {attribute: "A100, driver 2"}

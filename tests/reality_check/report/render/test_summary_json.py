@@ -29,7 +29,7 @@ KEYS = {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
         "categories", "confidence",
     },
-    "environment": {"versions", "machine", "device", "gpu", "gpu_settings"},
+    "environment": {"versions", "machine", "device", "gpu", "trained_with"},
     "metrics": {"name", "title", "primary"},
     "methods": {
         "name", "loss", "arguments", "miner", "samples_per_class", "normalize_embeddings",
