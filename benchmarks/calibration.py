@@ -104,18 +104,24 @@ class Population:
 class Campaigns:
     """Estimates of one method by many campaigns, with their errors.
 
-    ``allowance`` is what multiplies Student's intervals.
+    ``allowance`` is what multiplies Student's intervals; units of all subsets are ``weighted``.
     """
 
     mean: Array
     error: Array
     degrees: Array
     allowance: float = 1.0
+    weighted: bool = False
 
     def p(self, other: Campaigns, shift: float = 0.0) -> tuple[Array, Array]:
-        """Welch's p-values of ``self + shift - other``, and the differences."""
+        """Welch's p-values of ``self + shift - other``, and the differences.
+
+        Where units are weighted, the degrees of freedom are at most those of one estimate.
+        """
         gap, u, v = self.mean + shift - other.mean, self.error**2, other.error**2
         degrees = (u + v) ** 2 / (u**2 / self.degrees + v**2 / other.degrees)
+        if self.weighted:
+            degrees = np.minimum(degrees, np.maximum(self.degrees, other.degrees))
         return 2 * stdtr(degrees, -np.abs(gap) / np.sqrt(u + v)), gap
 
     def covers(self, truth: float, multiple: float | None = None) -> float:
@@ -175,7 +181,7 @@ def subsets(trials: int, best: int, budget: int, degrees: float | None = None) -
         scores[:, : trials - best] = np.nan
         mean, deleted = subset_estimates(ranks, scores, budget)
         freedom = subset_degrees(trials, budget) if degrees is None else degrees
-        return Campaigns(mean, jackknife_error(deleted), np.full(campaigns, freedom))
+        return Campaigns(mean, jackknife_error(deleted), np.full(campaigns, freedom), weighted=True)
 
     name = f"all subsets: {trials}, best {best}, N = {budget}"
     return Division(name, trials + best, budget, draw)

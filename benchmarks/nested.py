@@ -100,7 +100,7 @@ def subsets(trials: int, best: int) -> Draw:
         scores[place < trials - best] = np.nan
         mean, deleted = subset_estimates(validation, scores, BUDGET)
         degrees = np.full(campaigns, subset_degrees(trials, BUDGET))
-        return Campaigns(mean, jackknife_error(deleted), degrees)
+        return Campaigns(mean, jackknife_error(deleted), degrees, weighted=True)
 
     return draw
 

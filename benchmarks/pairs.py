@@ -19,12 +19,14 @@ Printed, in percent: how often two methods with the *same* expected score theta(
 different, by what they share (the nulls); how often one of the six pairs of four such methods is,
 after Holm (family); how often true differences are found; how often the 95 % interval of the
 difference holds it; and how often a method's own interval holds its theta(N). The tests are
-Welch's, of two estimates; the joint jackknife, which deletes trial k of both methods at once, with
-multiples of the degrees of freedom of one estimate, and with one more than these (``joint + 1``, at
-most the number of trials minus 1); and ``larger``, Welch's test with the larger error of both where
-draws are shared. ``shipped`` is what reports use: joint + 1 where two methods share the draws of
-more than half of their parameters, else ``larger``. For repeated searches (``--repeated``), joint 1
-is the paired t-test by search.
+Welch's, of two estimates, with Satterthwaite's degrees of freedom and with those of one estimate
+(``own``); the joint jackknife, which deletes trial k of both methods at once, with multiples of the
+degrees of freedom of one estimate, and with one more than these (``joint + 1``, at most the number
+of trials minus 1); and ``larger``, Welch's test with the larger error of both where draws are
+shared. ``shipped`` is what reports use: joint + 1 where two methods share the draws of more than
+half of their parameters, joint 1 where they share fewer, and Welch's with the degrees of one
+estimate where none. For repeated searches (``--repeated``), joint 1 is the paired t-test by search,
+and fewer shared draws are tested by ``larger``, none by Welch's.
 """
 
 from __future__ import annotations
@@ -254,6 +256,7 @@ class Subsets:
         return subset_degrees(self.trials, self.budget)
 
     widening = 1.0
+    few_shared, none_shared = "joint 1", "Welch, own"
 
 
 @dataclass(frozen=True)
@@ -286,6 +289,8 @@ class Repeated:
     def degrees(self) -> float:
         """Degrees of freedom of an estimate."""
         return self.searches - 1.0
+
+    few_shared, none_shared = "larger", "Welch"
 
     @property
     def widening(self) -> float:
@@ -320,11 +325,13 @@ class Campaigns:
         joint = jackknife_error(without_a - without_b)
         own = self.plan.degrees
         errors = {"Welch": (np.sqrt(u + v), own * (u + v) ** 2 / (u**2 + v**2))}
+        errors["Welch, own"] = np.sqrt(u + v), np.full(len(a), own)
         errors |= {f"joint {m:g}": (joint, np.full(len(a), m * own)) for m in MULTIPLES}
         errors["joint + 1"] = (joint, np.full(len(a), min(own + 1, without_a.shape[-1] - 1)))
         larger = np.maximum(joint, errors["Welch"][0]), errors["Welch"][1]
         errors["larger"] = larger if shared else errors["Welch"]
-        errors["shipped"] = errors["joint + 1" if shared > 0.5 else "larger"]
+        few = self.plan.few_shared if shared else self.plan.none_shared
+        errors["shipped"] = errors["joint + 1" if shared > 0.5 else few]
         return {
             name: (
                 2 * stdtr(degrees, -np.abs(a - b) / error),
@@ -421,6 +428,7 @@ def main() -> None:
     for plan in plans[: options.plans]:
         columns = (
             "Welch",
+            "Welch, own",
             *(f"joint {multiple:g}" for multiple in MULTIPLES),
             "joint + 1",
             "larger",

@@ -6,6 +6,7 @@
     python benchmarks/racing.py jackknife
     python benchmarks/racing.py images              # or phases: the banks that judge what ships
     python benchmarks/racing.py pairs               # real pairs of equal losses in these two banks
+    python benchmarks/racing.py families            # fifteen equal losses
 
 A raced search of T trials trains all of them on a quarter of the first fold. The best share s0 of
 the T trials by validation finishes that fold, the best s1 the second fold, and the best s2 all
@@ -48,7 +49,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
+from scipy.special import betaincinv, stdtr
 from worlds import World, diverging, row, spike
 
 from reality_check import load_results
@@ -112,19 +113,22 @@ TABLES = {
         32  5   0.75/0.55        0  0  2  0
         16  5   1/0.55           0  0  2  0
         24  5   1/0.55           0  0  2  0
+        20  5   1/0.55           0  0  2  0
         32  5   1/0.55           0  0  2  0
+        32  5   1/0.65           0  0  2  0
         40  5   1/0.55           0  0  2  0
     """,
     "presets": """
         118 10  1/0.45/0.36      0  0  4  0
         32  5   1/0.6/0.55       0  0  4  0
         32  5   1/1/1            0  0  4  0
-        32  5   1/0.55           0  0  2  0
+        32  5   1/0.65           0  0  2  0
+        20  5   1/0.55           0  0  2  0
         50  10  1/1/1           15  0  4  0
     """,
     "pairs": """
         32  5   1/0.6/0.55       0  0  4  0
-        32  5   1/0.55           0  0  2  0
+        32  5   1/0.65           0  0  2  0
         16  5   1/0.6/0.55       0  0  4  0
         16  5   1/0.55           0  0  2  0
     """,
@@ -418,6 +422,29 @@ def family(methods: Sequence[Estimates], shared: float) -> str:
     return f"{rate(pair)}; {rate(np.min(list(p.values()), 0) < LEVEL / len(p))}"
 
 
+def fifteen(design: Design, population: Population, count: int) -> str:
+    """How often one of fifteen equal losses with own draws is called different, after Holm.
+
+    By Welch's test with Satterthwaite's degrees of freedom, and with those of one estimate.
+    """
+    generator, population = np.random.default_rng(0), population.of(design.folds)
+    means, squares = [], []
+    for _ in range(15):
+        (scores,) = population.scores((count, design.trials), generator)
+        mean, without, _ = design.estimates(scores, generator)
+        means.append(mean)
+        squares.append(jackknife_error(without) ** 2)
+    own = subset_degrees(design.trials, design.budget)
+    pairs = list(itertools.combinations(range(len(means)), 2))
+    smallest = np.ones((2, count))
+    for i, j in pairs:
+        u, v = squares[i], squares[j]
+        t = np.abs(means[i] - means[j]) / np.sqrt(u + v)
+        for k, degrees in enumerate((own * (u + v) ** 2 / (u**2 + v**2), own)):
+            smallest[k] = np.minimum(smallest[k], 2 * stdtr(degrees, -t))
+    return row(*(rate(p < LEVEL / len(pairs)) for p in smallest))
+
+
 def covers(methods: Sequence[Estimates], truth: float) -> str:
     """How often the interval holds the truth, in percent."""
     held = [each.low <= truth <= each.high for each in itertools.chain(*methods)]
@@ -429,6 +456,7 @@ HEAD = (
     "false, shared draws: pair; family | false, another loss | "
     "finds 1 point: own draws, shared | finds another loss"
 )
+FIFTEEN = "Satterthwaite's degrees | those of one estimate"
 AGAIN = "error by sd: as it is, raced again | correlation | covers"
 
 
@@ -499,21 +527,23 @@ def lines(table: str, count: int) -> Iterator[str]:
         "quotas": banks[:1],
         "curves_ns": banks[1:],
     }
-    if table in OWN:
-        populations[table] = [*read_own(table).values()]
+    made = {name: [*read_own(name).values()] for name in OWN}
+    populations |= made | {"families": [*banks, *itertools.chain(*made.values())]}
     way, text = (line, HEAD) if table in populations else (again, AGAIN)
+    if table == "families":
+        way, text = fifteen, FIFTEEN
     yield row("of", "design", text)
     yield "|---" * (3 + text.count("|")) + "|"
     for population in populations.get(table, (*banks, *MADE[:2])):
         for design in designs(table):
-            cells = way(design, population, count if way is line else count // 20)
+            cells = way(design, population, count // 20 if way is again else count)
             yield f"| {population.name} | {design} {cells}"
 
 
 def designs(table: str) -> list[Design]:
     """The designs of a table."""
     kinds = {"curves_ms": "banks", "curves_ns": "banks", "jackknife": "worlds"}
-    kinds |= dict.fromkeys(OWN, "presets")
+    kinds |= dict.fromkeys((*OWN, "families"), "presets")
     rows = [text.split() for text in TABLES[kinds.get(table, table)].strip().split("\n")]
     return [
         Design(int(t), int(n), tuple(map(float, race.split("/"))), *map(int, rest))
@@ -542,7 +572,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife", *OWN, "pairs")
+    tables = ("quotas", "curves_ms", "curves_ns", "worlds", "jackknife", *OWN, "pairs", "families")
     parser.add_argument("table", choices=tables)
     parser.add_argument(
         "--bank-of", metavar="RUN", help="write the bank of this run (images, phases)"

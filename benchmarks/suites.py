@@ -120,7 +120,7 @@ def differences(
         degrees = np.full(len(a), min(own + 1, design.trials - 1))
     else:
         u, v = jackknife_error(without_a) ** 2, jackknife_error(without_b) ** 2
-        error, degrees = np.sqrt(u + v), own * (u + v) ** 2 / (u**2 + v**2)
+        error, degrees = np.sqrt(u + v), np.full(len(a), own)  # Satterthwaite's are never fewer
     return np.stack([a - b, error, degrees, np.full(len(a), own)], -1)
 
 

@@ -78,11 +78,11 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
         )
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)
-        degrees = search.repeats - 1
+        degrees = welch_degrees(search.repeats - 1)
     pairs = max(1, math.comb(methods, 2)) * len(protocol.categories)
     error *= math.sqrt(2 * (1 - shares.common))  # of a difference
     # Degrees of freedom are those of losses that share no luck.
-    least = smallest_detectable(error, welch_degrees(degrees), pairs=pairs)
+    least = smallest_detectable(error, degrees, pairs=pairs)
     source = "that folder" if like else "docs/calibration.md, which --like RUN replaces"
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "

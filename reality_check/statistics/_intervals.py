@@ -60,6 +60,11 @@ class Estimate(Centred):
         """Number of equally weighted units that the estimate amounts to."""
         return self.n if self.degrees is None else self.degrees + 1
 
+    @property
+    def is_weighted(self) -> bool:
+        """Whether the units weigh unequally, as the trials of all subsets do."""
+        return round(self.effective_n, 6) < self.n
+
 
 @dataclass(frozen=True)
 class Bounds:

@@ -129,12 +129,15 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
 def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) -> Difference:
     """Return ``first - second``, with its interval and test.
 
-    Two independent estimates have Welch's error. The joint jackknife deletes unit k of both at
+    Two independent estimates have Welch's error, with Satterthwaite's degrees of freedom. Where
+    units weigh unequally (all subsets of a search) the tails of that test are too heavy, so that it
+    has at most the degrees of one of both estimates. The joint jackknife deletes unit k of both at
     once, so that the luck which the units of one number share is taken off: the draws of trials,
     the weights of networks; for means of values it is the paired t-test. It is used where most of
-    the draws are shared, with the effective number of trials as degrees of freedom. Where few are,
-    it would lose degrees of freedom for little, but Welch's error is too small if a draw is lucky
-    for one method and unlucky for the other; so the larger one of both errors is used.
+    the draws are shared, with the effective number of trials as degrees of freedom; and where fewer
+    are, of units of unequal weights. Searches that share few draws would lose degrees of freedom
+    for little, but Welch's error is too small if a draw is lucky for one method and unlucky for the
+    other; so the larger one of both errors is used.
     ``docs/calibration.md`` (the test of a pair) compares these rules.
 
     Args:
@@ -150,14 +153,17 @@ def estimate_difference(first: Estimate, second: Estimate, shared: float = 0.0) 
     assert second.degrees is not None
     u, v = first.error**2, second.error**2
     error, degrees = math.sqrt(u + v), satterthwaite(u, first.degrees, v, second.degrees)
+    weighted = first.is_weighted or second.is_weighted
+    if weighted:
+        degrees = min(degrees, max(first.degrees, second.degrees))
     if shared:
         deleted = np.subtract(first.deleted, second.deleted)
         # Values that are equal up to rounding have no error.
         rounding = 1e-12 * np.abs(first.deleted).max()
         joint = float(jackknife_error(deleted)) if np.ptp(deleted) > rounding else 0.0
         if shared > 0.5:
-            error, degrees = joint, min(first.degrees + 1, second.degrees + 1, first.n - 1)
-        error = max(error, joint)
+            degrees = min(first.degrees + 1, second.degrees + 1, first.n - 1)
+        error = joint if weighted or shared > 0.5 else max(error, joint)
     effective_n = first.effective_n, second.effective_n
     return replace(t_difference(mean, error, degrees, n), effective_n=effective_n)
 

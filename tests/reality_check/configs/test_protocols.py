@@ -33,7 +33,7 @@ PRICES = {
     "finetune_small": 32,
     "features_precise": 258,
     "features_retrained": 260,
-    "features_quick": 50,
+    "features_quick": 53,
     "quick": 31,
     "quick_retrained": 48,
 }

@@ -104,7 +104,9 @@ def test_units_that_share_luck_are_compared_with_each_other(search: dict[str, An
     [
         (SUBSETS, {"has_own_draws": True}, False),
         (SUBSETS, {"searched": ("x", "z")}, True),
-        (SUBSETS, {"searched": ("x", "b", "c")}, False),
+        (SUBSETS, {"searched": ("x", "b", "c")}, True),
+        (SUBSETS, {"searched": ("a", "b", "c")}, False),
+        (SEARCHES | {"sampler": "random"}, {"searched": ("x", "b", "c")}, False),
         (SUBSETS, {"origin": "f1"}, True),
         (SUBSETS, {"origin": "f2"}, False),
         (SUBSETS, {"units": 15}, False),

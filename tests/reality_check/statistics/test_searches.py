@@ -58,6 +58,20 @@ def test_infinite_degrees_are_the_normal_test() -> None:
     assert mixed.degrees == pytest.approx(25**2 / 16**2 * 4)
 
 
+@pytest.mark.parametrize(("trials", "degrees"), [((30, 30), 4), ((30, 5), 4), ((5, 5), 8)])
+def test_weighted_units_have_at_most_the_degrees_of_one_estimate(
+    trials: tuple[int, int], degrees: float
+) -> None:
+    """Of equal errors, Satterthwaite's are 8 for 4 and 4."""
+    one, other = (Estimate(0.3, 0.0, 0.003, 4, n) for n in trials)
+    assert estimate_difference(one, other).degrees == pytest.approx(degrees)
+
+
+def test_a_small_error_of_few_degrees_leaves_those_of_the_large_one() -> None:
+    large, small = Estimate(0.3, 0.0, 0.004, 20, 50), Estimate(0.3, 0.0, 0.0001, 2, 3)
+    assert estimate_difference(large, small).degrees == pytest.approx(20, rel=0.01)
+
+
 def test_fewer_than_three_searches_have_an_interval_and_no_test() -> None:
     found = estimate_difference(over_searches(FIRST), over_searches(SECOND[:2]))
     assert found.p_value is None
