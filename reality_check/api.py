@@ -53,7 +53,6 @@ from reality_check.studies.recorded_experiment import (
     read_experiment,
     read_recorded,
 )
-from reality_check.studies.storage import check_workers
 from reality_check.studies.suite_folder import (
     is_suite,
     lock_suite,
@@ -196,7 +195,6 @@ def _run(
         checks = []
         for folder, experiment in members.items():
             parallelism.check(experiment)
-            check_workers(experiment.storage, len(parallelism.device_groups()))
             tracking[folder] = Tracking(experiment.name, folder, trackers)
             stack.enter_context(lent_password(experiment.storage))
             on_device = parallelism.on_device(experiment)

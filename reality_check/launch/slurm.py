@@ -24,7 +24,14 @@ from reality_check.config.schema import Experiment
 from reality_check.config.slurm import Slurm
 from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
-from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
+from reality_check.launch.slurm_queue import (
+    ENDING,
+    OVER,
+    cancel,
+    current_job,
+    job_states,
+    states_or_complain,
+)
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.study import WorkFailed
 from reality_check.utils import interrupt as stopping
@@ -213,7 +220,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     from reality_check.launch.worker import work
 
     _redirect_output_to(log_path(Path(out_dir), number))
-    job = _current_job_id()
+    job = current_job() or ""
     print(f"SLURM job {job} on {os.uname().nodename}, {time.ctime()}", flush=True)
     notices: list[int] = []
 
@@ -258,11 +265,6 @@ def _job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "setup": [*(f"export {variable}=1" for variable in ENVIRONMENT), *slurm.setup],
         "additional_parameters": {key: v for key, v in options.items() if v is not None},
     }
-
-
-def _current_job_id() -> str:
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
 
 
 def _redirect_output_to(log: Path) -> None:
