@@ -50,6 +50,7 @@ def serve(
     port: int = 0,
     log: Callable[[str], None] = print,
     stale: float = STALE,
+    wait_seconds: float = 0.0,
 ) -> None:
     """Run the server of an output folder until this process is asked to stop.
 
@@ -59,6 +60,7 @@ def serve(
         port: the TCP port; by default any free one.
         log: called with the address of the server.
         stale: seconds after which a server that was killed may have a successor.
+        wait_seconds: for how long to wait until another server ends.
 
     Raises:
         UsageError: no server can be started here, or another one serves the folder.
@@ -70,10 +72,10 @@ def serve(
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
-        lease = FolderLease(folder / "lease", stale)
     except OSError as error:
         raise UsageError(f"{folder} cannot be written: {error}.") from None
     with stopping.heeding(signal.SIGTERM, signal.SIGINT, signal.SIGUSR2):
+        lease = _take_lease(folder / "lease", stale, time.monotonic() + wait_seconds)
         try:
             programs, version = _programs(folder)
             _initialise(folder, programs)
@@ -96,6 +98,19 @@ def serve(
             lease.release()
 
 
+def _take_lease(file: Path, stale: float, end: float) -> FolderLease:
+    """Return the lease of a folder; try again until ``end`` while another process has it."""
+    while True:
+        try:
+            return FolderLease(file, stale)
+        except UsageError:
+            if time.monotonic() >= end or stopping.requested():
+                raise
+        except OSError as error:
+            raise UsageError(f"{file} cannot be written: {error}.") from None
+        stopping.pause(1.0)
+
+
 def _run(
     folder: Path,
     command: Sequence[str],
@@ -106,7 +121,7 @@ def _run(
     """Run a server until this process is asked to stop; ``on_ready`` is called with its port."""
     end, is_ready = time.monotonic() + _START_SECONDS, False
     while not stopping.requested():
-        at, is_late = port or _free_port(), time.monotonic() > end
+        at, begun = port or _free_port(), time.monotonic()
         with (folder / "log").open("ab") as output:
             server = subprocess.Popen(
                 [*command, str(at)],
@@ -124,15 +139,16 @@ def _run(
                         f"the lease of {folder} could not be renewed, or another server has it: "
                         "this one is stopped at once."
                     )
-                if not is_ready and _answers(command[0], at, time.monotonic() > end):
+                if not is_ready and _answers(command[0], at, begun):
                     is_ready = True
                     on_ready(at)
                 stopping.pause(0.5)
         finally:
             _stop(server)
-        if not stopping.requested() and (is_ready or is_late):
-            lines = (folder / "log").read_text(errors="replace").splitlines()
-            raise WorkFailed(f"PostgreSQL has ended, see {folder / 'log'}: {(lines or [''])[-1]}")
+        if not stopping.requested() and (is_ready or begun > end):
+            said = (folder / "log").read_text(errors="replace")
+            reasons = re.findall("(?:FATAL|PANIC): +(.*)", said) or [""]
+            raise WorkFailed(f"PostgreSQL has ended, see {folder / 'log'}: {reasons[-1]}")
         stopping.pause(1.0)
 
 
@@ -152,15 +168,16 @@ def _end_with_parent() -> Callable[[], object] | None:
     return functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
 
-def _answers(postgres: str, port: int, is_late: bool) -> bool:
+def _answers(postgres: str, port: int, begun: float) -> bool:
     """Return whether a server accepts connections under this machine's name.
 
     Raises:
-        WorkFailed: nothing listens there, though it is late.
+        WorkFailed: nothing listens there, though the server has begun long ago.
     """
     host, program = socket.gethostname(), str(Path(postgres).with_name("pg_isready"))
     command = [program, "-h", host, "-p", str(port)]
     status = subprocess.run(command, capture_output=True, check=False).returncode
+    is_late = time.monotonic() - begun > _START_SECONDS
     if status == 2 and is_late:  # 1: it recovers from a kill, which may take longer
         raise WorkFailed(f"PostgreSQL runs, but this machine does not reach it at {host}:{port}.")
     return status == 0
