@@ -158,7 +158,8 @@ def test_a_study_that_exists_is_opened_without_a_write(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("url", ["journal:///a/studies.log", "journal://studies.log"])
 def test_a_journal_of_an_earlier_version_is_one_sentence(url: str, tmp_path: Path) -> None:
-    lock_experiment(load_experiment(TINY, [f"storage={url}", "code.dataset=1"]), tmp_path)
+    experiment = load_experiment(TINY, [f"storage={url}"])
+    lock_experiment(experiment.model_copy(update={"code": {"dataset": "1"}}), tmp_path)
     with pytest.raises(UsageError, match="journal files are no longer") as caught:
         read_experiment(tmp_path)
     assert "\n" not in str(caught.value)
