@@ -49,7 +49,7 @@ from typing import Any, Literal
 
 import sqlalchemy
 import torch
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import BaseStorage
 
 from reality_check.config import Experiment, compose
 from reality_check.config.metrics import Stage
@@ -78,9 +78,9 @@ from reality_check.utils.seeds import derive
 
 #: Of the real experiment: those of the quickstart.
 METHODS = ("normalized_softmax", "contrastive", "stop_gradient_softmax", "warped_softmax")
-STORAGES = ("sqlite", "journal", "postgresql", "mariadb")
+STORAGES = ("sqlite", "postgresql", "mariadb")
 #: The most workers that are tried on a storage.
-MOST_WORKERS = {"sqlite": 8, "journal": 1}
+MOST_WORKERS = {"sqlite": 8}
 #: Evaluations of a pretended training: its curves in the storage are so long.
 EVALUATIONS = 30
 #: Seconds of a real training that the storage's share is computed for.
@@ -320,10 +320,8 @@ class Clock:
     def wrap_storage(self) -> None:
         """All that a worker asks of its storage."""
         public = [name for name in vars(BaseStorage) if re.match(r"(create|delete|get|set)_", name)]
-        for owner in (PatientStorage, JournalStorage):
-            for name in (*public, "record_heartbeat", "_get_stale_trial_ids"):
-                if hasattr(owner, name):
-                    self.wrap(owner, name, "storage")
+        for name in (*public, "record_heartbeat", "_get_stale_trial_ids"):
+            self.wrap(PatientStorage, name, "storage")
         self.wrap(recorded_room, "open_storage", "opening")
         self.wrap(loop_room, "pause", "waiting")
 
@@ -710,9 +708,6 @@ def opened(name: str) -> Iterator[tuple[str | None, int | None]]:
     """The URL of a fresh storage and, of a server, its process; both None for the default."""
     if name == "sqlite":
         yield None, None
-    elif name == "journal":
-        with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
-            yield f"journal://{folder}/studies.log", None
     else:
         server = server_class(name)()
         try:

@@ -41,6 +41,7 @@ from reality_check.report.writing import (
     write_suite_report,
 )
 from reality_check.results import ExperimentResults, SuiteResults
+from reality_check.studies.folder_server import SERVER
 from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import (
     check_same_experiment,
@@ -53,7 +54,6 @@ from reality_check.studies.recorded_experiment import (
     read_experiment,
     read_recorded,
 )
-from reality_check.studies.storage import check_workers
 from reality_check.studies.suite_folder import (
     is_suite,
     lock_suite,
@@ -196,7 +196,6 @@ def _run(
         checks = []
         for folder, experiment in members.items():
             parallelism.check(experiment)
-            check_workers(experiment.storage, len(parallelism.device_groups()))
             tracking[folder] = Tracking(experiment.name, folder, trackers)
             stack.enter_context(lent_password(experiment.storage))
             on_device = parallelism.on_device(experiment)
@@ -207,6 +206,10 @@ def _run(
         if len(members) > 1:
             plain = [each.experiment.plain() | {"code": dict(each.code)} for each in checked]
             check_alike({f.name: item for f, item in zip(members, plain, strict=True)})
+        if parallelism.launcher == "slurm" and experiment.storage == SERVER:
+            from reality_check.launch.server_job import server_job  # needs submitit
+
+            stack.enter_context(server_job(experiment, out_dir, parallelism, log))
         with begin or contextlib.nullcontext():
             opened = [
                 stack.enter_context(open_folder(each, folder, log))

@@ -62,8 +62,8 @@ class Experiment(Strict):
     device: Annotated[str, RESULT_NEUTRAL] = "auto"
     """auto, cpu, mps, cuda or cuda:N. auto takes a GPU where there is one."""
     storage: Annotated[str | None, TABLE_NEUTRAL] = None
-    """Database of the searches, such as postgresql+psycopg://USER@HOST/NAME if several machines
-    work. By default studies.db in the output folder."""
+    """Database of the searches, if several machines work: server (of reality-check storage serve),
+    or such as postgresql+psycopg://USER@HOST/NAME. By default studies.db in the output folder."""
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
     """What one worker's job requests from a SLURM cluster."""
     report: Annotated[Report, RESULT_NEUTRAL] = Field(default_factory=Report)

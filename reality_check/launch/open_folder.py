@@ -34,7 +34,7 @@ from reality_check.studies.recorded_experiment import (
     check_version,
     storage_url,
 )
-from reality_check.studies.storage import HEARTBEAT_GRACE, absolute_url, open_storage, sole_worker
+from reality_check.studies.storage import HEARTBEAT_GRACE, absolute_url, open_storage
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
@@ -172,7 +172,7 @@ def _check_storage(experiment: Experiment, out_dir: Path) -> None:
         )
     if experiment.storage is None:
         return
-    storage = open_storage(experiment.storage)
+    storage = open_storage(storage_url(experiment, out_dir))
     begun = (out_dir / "experiment.yaml").exists()
     if begun and load_locked(out_dir).storage != without_password(experiment.storage):
         check_studies(experiment, storage)
@@ -236,9 +236,6 @@ def _check_nobody_works(recorded: RecordedExperiment, log: Callable[[str], None]
     Raises:
         UsageError: a worker is still running.
     """
-    with sole_worker(storage_url(recorded.experiment, recorded.out_dir)) as is_sole_worker:
-        if is_sole_worker:
-            recorded.release_all()
     first = running = _running_trials(recorded)
     while running:
         for key, trial in running.items():

@@ -24,7 +24,14 @@ from reality_check.config.schema import Experiment
 from reality_check.config.slurm import Slurm
 from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
-from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
+from reality_check.launch.slurm_queue import (
+    ENDING,
+    OVER,
+    cancel,
+    current_job,
+    job_states,
+    states_or_complain,
+)
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.study import WorkFailed
 from reality_check.utils import interrupt as stopping
@@ -172,21 +179,35 @@ def submit(
     experiment: Experiment, out_dir: Path, numbers: Sequence[int], folds_at_once: int
 ) -> list[str]:
     """Submit an array of workers, and return the ids of their jobs."""
-    folder = out_dir.resolve()
-    if "%" in str(folder):
+    folder, count = out_dir.resolve(), len(numbers)
+    arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
+    parameters = job_parameters(experiment.slurm, experiment.name, experiment.device)
+    return submit_jobs(parameters, folder / "logs" / "slurm", WorkerJob(), arguments)
+
+
+def submit_jobs(
+    parameters: Mapping[str, Any],
+    logs: Path,
+    call: Callable[..., Any],
+    arguments: Sequence[Sequence[Any]],
+) -> list[str]:
+    """Submit an array of jobs and return their ids.
+
+    Args:
+        parameters: what each job requests, from :func:`job_parameters`.
+        logs: the folder for their output.
+        call: what they call.
+        arguments: a list for each argument of ``call``, of its values in the jobs.
+    """
+    if "%" in str(logs):
         raise UsageError(
-            f"{folder} has a % in its path, which SLURM replaces in the names of its logs; name "
+            f"{logs} has a % in its path, which SLURM replaces in the names of its logs; name "
             "another folder with --out."
         )
-    executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j", max_num_timeout=_UNLIMITED)
-    executor.update_parameters(
-        **_job_parameters(experiment.slurm, experiment.name, experiment.device)
-    )
-    count = len(numbers)
-    # A list for each argument of a worker.
-    arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
+    executor = submitit.SlurmExecutor(logs / "%j", max_num_timeout=_UNLIMITED)
+    executor.update_parameters(**parameters)
     try:
-        jobs = executor.map_array(WorkerJob(), *arguments)
+        jobs = executor.map_array(call, *arguments)
     except submitit.core.utils.FailedJobError as error:
         reason = str(error).strip().splitlines()[-1]
         raise UsageError(
@@ -213,7 +234,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     from reality_check.launch.worker import work
 
     _redirect_output_to(log_path(Path(out_dir), number))
-    job = _current_job_id()
+    job = current_job() or ""
     print(f"SLURM job {job} on {os.uname().nodename}, {time.ctime()}", flush=True)
     notices: list[int] = []
 
@@ -234,7 +255,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     return status
 
 
-def _job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
+def job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
     """Return the parameters of jobs, as submitit takes them."""
     gpus = slurm.gpus if slurm.gpus is not None else int(device != "cpu")
     options = {
@@ -258,11 +279,6 @@ def _job_parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "setup": [*(f"export {variable}=1" for variable in ENVIRONMENT), *slurm.setup],
         "additional_parameters": {key: v for key, v in options.items() if v is not None},
     }
-
-
-def _current_job_id() -> str:
-    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
 
 
 def _redirect_output_to(log: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -54,6 +55,12 @@ def _parse(lines: str) -> dict[str, str]:
     """Return states by job from lines such as ``12_0|CANCELLED by 0``; a job's last line counts."""
     pairs = (line.split("|", 1) for line in lines.splitlines() if "|" in line)
     return {job: state.split()[0].rstrip("+") for job, state in pairs if state.strip()}
+
+
+def current_job() -> str | None:
+    """Return the id of the job that this process belongs to, as :func:`job_states` has it."""
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
 def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:

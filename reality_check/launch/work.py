@@ -48,7 +48,7 @@ def work(
         if recorded.experiment.storage is None:
             # Only this run uses the folder. In a restarted container it would take minutes to
             # notice that the workers of the previous container have ended.
-            recorded.release_all(only_started_by_run=True)
+            recorded.release_all()
         recorded.clear_failures()
     if all(recorded.is_complete() for recorded in members):
         return

@@ -24,12 +24,7 @@ from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import load_locked
-from reality_check.studies.recorded_experiment import (
-    RecordedExperiment,
-    check_studies,
-    storage_url,
-)
-from reality_check.studies.storage import sole_worker
+from reality_check.studies.recorded_experiment import RecordedExperiment, check_studies
 from reality_check.studies.suite_folder import member_folders
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
@@ -74,7 +69,7 @@ def work(
             ]
             for member in members:
                 stack.callback(member.runner.close)
-            _run_work_loop(members, stack)
+            _run_work_loop(members)
         except Stopped:
             print("asked to stop; the checkpoint is written", file=sys.stderr)
             return STOPPED
@@ -119,17 +114,12 @@ class _Member:
         self.loop = WorkLoop(self.recorded, self.runner)
 
 
-def _run_work_loop(members: Sequence[_Member], stack: contextlib.ExitStack) -> None:
+def _run_work_loop(members: Sequence[_Member]) -> None:
     """Run trials or, in processes that only help to train networks, take part in trainings."""
     first, *_ = members
     if not first.runner.strategy.is_main:
         first.runner.follow()
         return
-    for member in members:
-        recorded = member.recorded
-        url = storage_url(recorded.experiment, recorded.out_dir)
-        if stack.enter_context(sole_worker(url)):  # the workers of running trials are gone
-            recorded.release_all()
     work_on([member.loop for member in members])
 
 

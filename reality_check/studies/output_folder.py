@@ -195,7 +195,9 @@ def check_empty(out_dir: Path) -> None:
     if out_dir.exists() and not out_dir.is_dir():
         raise UsageError(f"{out_dir} is a file; name a folder with --out.")
     if out_dir.is_dir():
-        others = sorted(p.name for p in out_dir.iterdir() if not p.name.startswith("."))
+        # The storage is that of a server, which starts before the first run.
+        names = {path.name for path in out_dir.iterdir()} - {"storage"}
+        others = sorted(name for name in names if not name.startswith("."))
         if others:
             raise UsageError(
                 f"{out_dir} holds other files ({', '.join(others[:3])}, ...) and no "

@@ -14,6 +14,7 @@ from sqlalchemy import URL
 from reality_check.config.schema import Experiment
 from reality_check.config.search import INDEPENDENT
 from reality_check.config.values import Searched
+from reality_check.studies.folder_server import SERVER, server_url
 from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.plan import (
@@ -107,10 +108,10 @@ class RecordedExperiment:
         for study in self.begun_studies():
             study.release_lost()
 
-    def release_all(self, only_started_by_run: bool = False) -> None:
-        """Release all running trials; see :meth:`Study.release_all`."""
+    def release_all(self) -> None:
+        """Release the trials of all workers of runs; see :meth:`Study.release_all`."""
         for study in self.begun_studies():
-            study.release_all(only_started_by_run)
+            study.release_all()
 
     def tidy(self) -> None:
         """End the attempts at trials of complete stages that are still running or waiting."""
@@ -203,6 +204,8 @@ def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
 
 
 def storage_url(experiment: Experiment, out_dir: Path) -> str | URL:
-    """Return the experiment's storage URL, or that of ``studies.db`` in the output folder."""
+    """Return the experiment's storage URL, or that of a file or server in the output folder."""
+    if experiment.storage == SERVER:
+        return server_url(out_dir)
     file = str(own_path(out_dir, "studies.db").resolve())
     return experiment.storage or URL.create("sqlite", database=file)

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 import sqlalchemy
 
+from reality_check.studies.folder_server import NoServer
 from reality_check.utils.errors import WorkFailed
 from reality_check.utils.interrupt import uninterrupted
 
@@ -104,6 +105,8 @@ class Retries:
 
 def is_temporary(error: BaseException | None) -> bool:
     """Whether a call may succeed later: the server is unavailable, or there was a deadlock."""
+    if isinstance(error, NoServer):  # it may start later
+        return True
     while error is not None:  # an error of Optuna may have one of SQLAlchemy as its cause
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             if "sqlite3" in type(error.orig).__module__:

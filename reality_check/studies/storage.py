@@ -1,4 +1,4 @@
-"""The storage of an experiment: SQLite, PostgreSQL, MySQL, MariaDB, or a journal file."""
+"""The storage of an experiment: SQLite, PostgreSQL, MySQL or MariaDB."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,11 +16,10 @@ import sqlalchemy
 from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy import URL, make_url
 
-from reality_check.studies.journal import journal_path, open_journal
+from reality_check.studies.folder_server import SERVER, find_server, how_to_start
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import Retries, StorageLost, reason
 from reality_check.utils.errors import UsageError
-from reality_check.utils.locks import try_lock
 from reality_check.utils.passwords import PASSWORD_VARIABLE, password_for, without_password
 
 #: Seconds between a worker's heartbeats, and seconds without one after which it counts as lost.
@@ -51,23 +49,22 @@ _DRIVERS = {
     "postgresql": "pip install 'pml-extensions[postgres]' and write postgresql+psycopg://...",
     "mysql": "pip install 'pml-extensions[mysql]' and write mysql+pymysql://...",
     "mariadb": "pip install 'pml-extensions[mysql]' and write mysql+pymysql://...",
+    SERVER: "pip install 'pml-extensions[postgres]'",
 }
 
 
 def kind_of(url: str | URL) -> str:
-    """Return the scheme without the driver, such as ``sqlite``, ``postgresql`` or ``journal``."""
+    """Return the scheme without the driver, such as ``sqlite`` or ``postgresql``."""
     scheme = url.drivername if isinstance(url, URL) else url.partition("://")[0]
     return scheme.partition("+")[0]
 
 
 def storage_file(url: str | URL) -> Path | None:
-    """Return the file of an SQLite or ``journal://`` URL, or ``None`` for a server.
+    """Return the file of an SQLite URL, or ``None`` for a server.
 
     Raises:
         UsageError: the URL names no file, but for example a database in memory.
     """
-    if kind_of(url) == "journal":
-        return Path(str(url).partition("://")[2])
     if kind_of(url) != "sqlite":
         return None
     parsed = make_url(url)
@@ -85,8 +82,6 @@ def absolute_url(url: str) -> str:
     file = storage_file(url)
     if file is None or file.is_absolute():
         return url
-    if kind_of(url) == "journal":
-        return f"journal://{file.absolute()}"
     absolute = make_url(url).set(database=str(file.absolute()))
     text = absolute.render_as_string()
     if make_url(text) != absolute:  # SQLAlchemy 2.0 has no text for a question mark in a path
@@ -107,7 +102,7 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
         UsageError: the URL is not that of a storage, or the storage does not answer.
         StorageLost: the storage did not answer in the time that workers wait.
     """
-    if isinstance(url, str) and "://" not in url:
+    if isinstance(url, str) and "://" not in url:  # "server" has an output folder
         raise UsageError(
             "storage must be the URL of a database, such as postgresql+psycopg://user@host/name; "
             "leave it out for studies.db in the output folder."
@@ -116,50 +111,16 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     bare, password = (url, None) if isinstance(url, URL) else password_for(url)
     try:
         if kind_of(bare) == "journal":
-            return open_journal(str(bare))
-        connect = functools.partial(_open_with_retries, make_url(bare), password)
+            raise UsageError(
+                "storage is a journal:// URL, but journal files are no longer supported: start the "
+                "experiment in a new --out, without storage (SQLite) or with a database server."
+            )
+        connect = functools.partial(_open_with_retries, bare, password)
         return PatientStorage(connect, Retries(kind_of(bare)), wait)
     except (UsageError, StorageLost):
         raise
     except Exception as error:
         raise UsageError(_opening_error(bare, password, error)) from None
-
-
-def check_workers(url: str | None, workers: int) -> None:
-    """Refuse several workers on a journal file.
-
-    Raises:
-        UsageError: there are several.
-    """
-    if url is not None and kind_of(url) == "journal" and workers > 1:
-        raise UsageError(
-            f"a journal file serves one worker, got {workers}: it cannot tell which of several is "
-            "lost; leave storage out (SQLite), or name a database server."
-        )
-
-
-@contextlib.contextmanager
-def sole_worker(url: str | URL) -> Iterator[bool]:
-    """Lock a journal file for one worker; do nothing for a database.
-
-    Yields:
-        Whether no other worker can exist, so that every running trial has lost its worker.
-
-    Raises:
-        UsageError: another worker has locked the file.
-    """
-    if kind_of(url) != "journal":
-        yield False
-        return
-    path = journal_path(str(url))
-    with try_lock(path.with_name(f"{path.name}.worker")) as holder:
-        if holder is not None:
-            raise UsageError(
-                f"the journal file {path} serves one worker, which is {holder}: it cannot tell "
-                "which of several is lost; wait for that one, or start over with a database "
-                "server as storage."
-            )
-        yield True
 
 
 def holds_study(storage: BaseStorage, name: str) -> bool:
@@ -178,7 +139,7 @@ def same_database(first: str | None, second: str | None) -> bool:
     """
     if first is None or second is None:
         return False
-    if kind_of(first) in ("sqlite", "journal"):
+    if kind_of(first) == "sqlite":
         # Older output folders have paths relative to the folder in which the run began.
         return absolute_url(first) == absolute_url(second)
     databases = {  # the kind and name of each; with False, a # in a name begins no fragment
@@ -190,8 +151,10 @@ def same_database(first: str | None, second: str | None) -> bool:
 # -- databases -----------------------------------------------------------------------------------
 
 
-def _open_with_retries(url: URL, password: str | None) -> RDBStorage:
+def _open_with_retries(url: str | URL, password: str | None) -> RDBStorage:
     """Open a database; retry while another process creates its tables."""
+    # A server of an output folder may have moved since the last time.
+    url, password = find_server(str(url)) if kind_of(url) == SERVER else (make_url(url), password)
     for pause in (0.5, 1.0, 2.0, 4.0):
         try:
             return _open_database(url, password)
@@ -268,6 +231,8 @@ def _opening_error(url: str | URL, password: str | None, error: Exception) -> st
     if isinstance(error, ImportError):
         return message + ("its driver is not installed; " + _DRIVERS.get(kind, "install it."))
     explanation = reason(error)
-    if re.search(r"password|access denied", explanation, re.IGNORECASE):
+    if kind == SERVER:
+        explanation += f"; {how_to_start(str(url))}"
+    elif re.search(r"password|access denied", explanation, re.IGNORECASE):
         explanation += f"; the password is taken from the environment variable {PASSWORD_VARIABLE}"
     return message + (explanation.replace(password, "***") if password else explanation)

@@ -205,15 +205,10 @@ class Study:
             self._fail_trial(trial)
         return self.trials() if lost else trials
 
-    def release_all(self, only_started_by_run: bool = False) -> None:
-        """Fail all running trials, since their workers are gone.
-
-        Args:
-            only_started_by_run: whether to fail only trials of workers that ``run`` had started.
-        """
+    def release_all(self) -> None:
+        """Fail the running trials of workers that ``run`` had started, since these are gone."""
         for trial in self.trials():
-            started_by_run = trial.worker is not None and trial.worker.get("of_run", False)
-            if trial.state == "running" and (started_by_run or not only_started_by_run):
+            if trial.state == "running" and trial.worker and trial.worker.get("of_run"):
                 self._fail_trial(trial)
 
     def tidy(self) -> None:

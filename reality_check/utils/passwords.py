@@ -47,7 +47,7 @@ def password_for(url: str) -> tuple[str, str | None]:
     If neither has one, the password is ``None``, and the driver may find it, as in ``~/.pgpass``.
     """
     bare, password = split_password(url)
-    if password is None and not bare.startswith(("sqlite", "journal")):  # files have none
+    if password is None and not bare.startswith("sqlite"):  # a file has none
         password = os.environ.get(PASSWORD_VARIABLE)
     return bare, password
 

@@ -54,9 +54,10 @@ NOT_RUN = {
         "needs a cluster; the tests marked slurm start one"
     ),
     r"--processes-per-network|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
-    r"postgres|mysql|mariadb|\bp(sql|g_)|--storage |dashboard|^(createdb|createuser|initdb)\b": (
+    r"postgres|mysql|mariadb|\bp(sql|g_)|--storage |dashboard|^create(db|user)": (
         "needs a database server; tests/system/test_database_servers.py starts some"
     ),
+    r"storage( serve|=server)": "needs a server; tests/system/test_storage_server.py runs one",
     r"^(ssh|scp|rsync|export|tail|sqlite3|optuna)\b|\.\.\.": "is for the reader's own machine",
     r"^python3? (benchmarks/|-m examples\.)": "takes minutes; examples/ has tests of its own",
     r"^pytest\b": "runs tests",

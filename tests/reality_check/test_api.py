@@ -16,7 +16,6 @@ from reality_check.config import Experiment, load_experiment
 from reality_check.studies import storage as storages
 from reality_check.studies.output_folder import exclusive, load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
-from reality_check.studies.storage import sole_worker
 from reality_check.studies.study import Study
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import this_process
@@ -29,7 +28,6 @@ class Begun:
 
     def __init__(self, folder: Path, tiny: Path) -> None:
         self.out = folder / "out"
-        self.journal = f"journal://{folder / 'studies.log'}"
         self._loss, self._tiny = folder / "losses_to_edit.py", tiny
         self._loss.write_text(
             "from pytorch_metric_learning.losses import ContrastiveLoss\n"
@@ -169,17 +167,5 @@ def test_after_the_heartbeat_of_a_worker_elsewhere_stopped_the_method_starts_aga
     stage = begun.begin(worker=ELSEWHERE)
     stage._storage.record_heartbeat(stage.trials()[0].trial_id)  # type: ignore[attr-defined]
     prepare(begun.experiment(), begun.out)
-    assert not begun.checkpoint.exists()
-    assert [trial.state for trial in stage.trials()] == ["failed"]
-
-
-def test_on_a_journal_a_worker_is_left_if_it_holds_the_file(begun: Begun) -> None:
-    stage = begun.begin(f"storage={begun.journal}", worker=ELSEWHERE)
-    before = begun.files()
-    experiment = begun.experiment(f"storage={begun.journal}")
-    with sole_worker(begun.journal), pytest.raises(UsageError, match="serves one worker"):
-        prepare(experiment, begun.out)
-    assert begun.files() == before
-    prepare(experiment, begun.out)
     assert not begun.checkpoint.exists()
     assert [trial.state for trial in stage.trials()] == ["failed"]

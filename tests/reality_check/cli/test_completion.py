@@ -22,7 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["st"], ["status"]),
+        (["sta"], ["status"]),
         (["run", "quickst"], ["quickstart"]),
         (["check", "exp"], ["experiment.yaml"]),
         (["run", "papers/000_sgsl/figure"], ["papers/000_sgsl/figure4_cars196"]),

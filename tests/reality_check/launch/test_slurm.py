@@ -158,7 +158,7 @@ def test_states_as_squeue_and_sacct_write_them() -> None:
 
 
 def test_without_a_gpu_none_is_asked_for() -> None:
-    options = launcher._job_parameters(Slurm(), "tiny", "cpu")["additional_parameters"]
+    options = launcher.job_parameters(Slurm(), "tiny", "cpu")["additional_parameters"]
     assert options == {"requeue": True}
-    options = launcher._job_parameters(Slurm(), "tiny", "auto")["additional_parameters"]
+    options = launcher.job_parameters(Slurm(), "tiny", "auto")["additional_parameters"]
     assert options["gres"] == "gpu:1"

@@ -30,7 +30,6 @@ from reality_check.studies.storage import (
     absolute_url,
     open_storage,
     same_database,
-    sole_worker,
     storage_file,
 )
 from reality_check.utils.errors import UsageError
@@ -80,7 +79,6 @@ def test_folders_of_all_names_have_databases_of_their_own(tmp_path: Path) -> Non
     ("given_url", "whole"),
     [
         ("sqlite:///rel.db?timeout=5", "sqlite:///{}/rel.db?timeout=5"),
-        ("journal://rel.log", "journal://{}/rel.log"),
         ("sqlite:////abs/a%41.db", "sqlite:////abs/a%41.db"),
         ("postgresql+psycopg://tom:pw@host/db", "postgresql+psycopg://tom:pw@host/db"),
     ],
@@ -108,11 +106,11 @@ def test_what_is_locked_is_the_whole_path_and_readers_make_no_file(
     lock_experiment(locked, folder / "out")
     monkeypatch.chdir(elsewhere)
     read_experiment(folder / "out")
-    for url in ("sqlite:///rel.db", "journal://rel.log"):
-        lock_experiment(locked.model_copy(update={"storage": url}), folder / "out")
-        with pytest.raises(UsageError, match=f"is not there: {elsewhere}/rel"):
-            read_experiment(folder / "out")
-        assert work(folder / "out", 0, storage=url) == USAGE
+    url = "sqlite:///rel.db"
+    lock_experiment(locked.model_copy(update={"storage": url}), folder / "out")
+    with pytest.raises(UsageError, match=f"is not there: {elsewhere}/rel"):
+        read_experiment(folder / "out")
+    assert work(folder / "out", 0, storage=url) == USAGE
     assert list(elsewhere.iterdir()) == []
 
 
@@ -158,11 +156,13 @@ def test_a_study_that_exists_is_opened_without_a_write(tmp_path: Path) -> None:
     assert all(statement.startswith("SELECT") for statement in statements)
 
 
-def test_a_database_serves_any_number_of_workers(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'studies.db'}"
-    with sole_worker(url) as alone, sole_worker(url):
-        assert not alone
-        assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("url", ["journal:///a/studies.log", "journal://studies.log"])
+def test_a_journal_of_an_earlier_version_is_one_sentence(url: str, tmp_path: Path) -> None:
+    experiment = load_experiment(TINY, [f"storage={url}"])
+    lock_experiment(experiment.model_copy(update={"code": {"dataset": "1"}}), tmp_path)
+    with pytest.raises(UsageError, match="journal files are no longer") as caught:
+        read_experiment(tmp_path)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_plain_experiment_has_no_password(tiny: Path) -> None:

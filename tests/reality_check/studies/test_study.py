@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -242,12 +240,13 @@ def test_a_living_workers_index_is_left_alone(make_study: Open) -> None:
     assert [trial.state for trial in stage.trials()] == ["running", "complete"]
 
 
-def test_all_that_runs_is_lost_where_nobody_else_works(make_study: Open) -> None:
-    """On a journal, say, after a restart of the machine."""
+def test_what_a_run_had_started_is_lost_where_nobody_else_works(make_study: Open) -> None:
+    """With SQLite, after a restart of the machine."""
     stage = make_study(num_trials=3)
     stage.work_once(work)
-    abandon(stage, {"host": "elsewhere/1", "pid": 1, "started": 1})
-    abandon(stage, None, suggest=0)
+    of_run = {"host": "elsewhere/1", "pid": 1, "started": 1, "of_run": True}
+    abandon(stage, of_run)
+    abandon(stage, of_run, suggest=0)
     lost = stage.trials()[1]
     stage.release_all()
     assert [trial.state for trial in stage.trials()] == ["complete", "failed", "failed"]
@@ -354,19 +353,6 @@ def test_a_lease_lasts_half_the_grace_time_of_the_heartbeats(
     assert paused.work_once(interrupted)
     assert ends == [storage.grace_period / 2]
     assert paused.attribute("failure") is None
-
-
-def test_without_heartbeats_a_lease_has_no_end(tmp_path: Path) -> None:
-    url = f"journal://{tmp_path / 'studies.journal'}"
-    stage = open_study(open_storage(url), "s", 1, 0, SPACE)
-    ends: list[float] = []
-
-    def note(attempt: TrialContext) -> TrialResult:
-        ends.append(attempt.renew_lease())
-        return work(attempt)
-
-    finish(stage, note)
-    assert ends == [math.inf]
 
 
 def test_optunas_refusals_of_an_ended_trial_are_told_from_other_errors(make_study: Open) -> None:

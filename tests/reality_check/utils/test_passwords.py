@@ -25,7 +25,6 @@ from reality_check.utils.passwords import (
         ("postgresql://h/db?passwd=secret&x=1", "postgresql://h/db?x=1", "secret"),
         ("postgresql://tom@host:5/db", "postgresql://tom@host:5/db", None),
         ("sqlite:////a:b@c/studies.db", "sqlite:////a:b@c/studies.db", None),
-        ("journal:///a/b.log", "journal:///a/b.log", None),
     ],
 )
 def test_the_password_is_taken_out_of_the_url(url: str, bare: str, password: str | None) -> None:
