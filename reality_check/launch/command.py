@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reality_check.config.command import Command
-from reality_check.launch.slurm_queue import GONE
 from reality_check.launch.local import ENVIRONMENT
+from reality_check.launch.slurm_queue import GONE
 from reality_check.utils.errors import UsageError
 
 #: Seconds after which a command of the scheduler is given up.
