@@ -120,7 +120,7 @@ class OneMachineGridEngine:
         self._end("spool/qmaster.pid")
 
     def pass_on(self, *names: str) -> None:
-        """Let all jobs have these variables of this process's environment, by the site's defaults."""
+        """Let all jobs have these variables of this process's environment, by the site."""
         pairs = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
         options = f"-v {','.join(pairs)}\n" if pairs else ""
         (self.root / "default" / "common" / "sge_request").write_text(options)

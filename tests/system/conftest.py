@@ -1,4 +1,4 @@
-"""What the tests of this folder share: schedulers, and runs of their own process that begin soon."""
+"""What the tests of this folder share: schedulers, and runs that begin soon."""
 
 from __future__ import annotations
 
