@@ -50,7 +50,7 @@ NOT_RUN = {
     r"^(pip|python3? -m (pip|venv|build)|make|docker|apt(-get)?|git|conda)\b|-m venv": (
         "installs or builds, as .ci/run does"
     ),
-    r"--launcher (slurm|command)|^(srun|sbatch|squeue|scancel|sacct|sinfo|scontrol|salloc|module)\b": (
+    r"--launcher [sc]|^(srun|sbatch|squeue|scancel|sacct|sinfo|scontrol|salloc|module)\b": (
         "needs a cluster; the tests marked slurm start one"
     ),
     r"--processes-per-network|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
