@@ -107,6 +107,7 @@ def _run(template: str, **values: object) -> tuple[int | None, str, str]:
             errors="replace",
             timeout=_TIMEOUT,
             check=False,
+            start_new_session=True,  # Ctrl-C reaches only this process
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return None, "", str(error)

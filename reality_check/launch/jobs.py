@@ -19,6 +19,7 @@ from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
+from reality_check.utils.interrupt import uninterrupted
 from reality_check.utils.own_names import own_path
 
 #: Seconds between two polls of the queue.
@@ -184,8 +185,9 @@ class JobWorkers:
             return
         for number in numbers:
             forget_failure(self._out_dir, number)
-        for number, job in zip(numbers, self._scheduler.submit(numbers), strict=True):
-            self.jobs[number] = job
-            atomic_write(self._file, json.dumps(dict(sorted(self.jobs.items())), indent=1))
+        with uninterrupted():  # between a submission and its record
+            for number, job in zip(numbers, self._scheduler.submit(numbers), strict=True):
+                self.jobs[number] = job
+                atomic_write(self._file, json.dumps(dict(sorted(self.jobs.items())), indent=1))
         jobs = ", ".join(self.jobs[number] for number in numbers)
         self._log(f"{self._scheduler.job}s submitted: {jobs}")

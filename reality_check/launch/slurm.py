@@ -107,7 +107,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
         notices.append(signal_number)
         stopping.request()
 
-    stopping.listen(signal.SIGTERM, signal.SIGUSR2)
+    stopping.listen(signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
     # Somebody may have cancelled the job, which is then no longer in the state RUNNING.
