@@ -186,10 +186,10 @@ def _run(
 
     parallelism = workers if isinstance(workers, Parallelism) else Parallelism(workers)
     deadline = time.monotonic() + max_seconds
-    if deadline < math.inf and parallelism.launcher == "slurm":
+    if deadline < math.inf and parallelism.launcher != "local":
         raise UsageError(
-            "--for (max_seconds) is for workers of this machine, but SLURM jobs continue without "
-            "this command: leave it out, or limit each job with slurm.hours."
+            "--for (max_seconds) is for workers of this machine, but jobs continue without this "
+            "command: leave it out, or limit each job (of SLURM with slurm.hours)."
         )
     tracking: dict[Path, Tracking] = {}
     with contextlib.ExitStack() as stack:

@@ -59,6 +59,7 @@ NEEDS = {
     # Asked late: the device may be simulated, see tests/simulated_cuda/.
     "gpu": (lambda: torch.cuda.is_available(), "no CUDA device; make test-all simulates one"),
     "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),
+    "gridengine": (lambda: shutil.which("sge_qmaster") is not None, "no Grid Engine here"),
     "latex": (_has_latex, "no pdflatex with booktabs on this machine"),
     "postgres": (lambda: _postgres() is not None, "no PostgreSQL on this machine"),
 }

@@ -129,11 +129,11 @@ def _add_workers(command: Parser) -> None:
 def _add_launcher(command: Parser) -> None:
     command.add_argument(
         "--launcher",
-        choices=("local", "slurm"),
+        choices=("local", "slurm", "command"),
         default="local",
-        help="run the workers on this machine, or as an array of SLURM jobs, which keep running "
-        "when this command or the login session ends; the same command finds them again "
-        "(default: local)",
+        help="run the workers on this machine, or as jobs of SLURM or, by its commands, of any "
+        "scheduler (docs/cluster.md), which keep running when this command or the login session "
+        "ends; the same command finds them again (default: local)",
     )
     command.add_argument(
         "--slurm",
@@ -142,6 +142,15 @@ def _add_launcher(command: Parser) -> None:
         metavar="KEY=VALUE",
         help="what each job requests, as in the experiment's slurm block: partition, hours, gpus, "
         "cpus, memory, account, qos, ...; repeatable",
+    )
+    command.add_argument(
+        "--command",
+        action="append",
+        default=[],
+        dest="templates",
+        metavar="KEY=VALUE",
+        help="how jobs are submitted, asked for and ended, as in the experiment's command block: "
+        "submit, number, state, waiting, gone, end; repeatable",
     )
 
 
@@ -153,8 +162,9 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.studies.suite_folder import member_folders
 
     started = time.monotonic()
-    slurm = [f"slurm.{setting}" for setting in options.slurm]
-    experiment = load(options.experiment, options.overrides + slurm)
+    jobs = [f"slurm.{setting}" for setting in options.slurm]
+    jobs += [f"command.{setting}" for setting in options.templates]
+    experiment = load(options.experiment, options.overrides + jobs)
     out_dir = options.out or Path("runs") / experiment.name
     is_plain = not (options.quiet or options.json)
     if is_plain:
@@ -247,9 +257,12 @@ def _run_with_progress(
 
 def _interruption_message(options: argparse.Namespace) -> str:
     """Return what is printed after Ctrl-C."""
-    if options.launcher == "slurm":
+    if options.launcher != "local":
+        ends = "squeue --me lists them, scancel ends them"
+        if options.launcher == "command":
+            ends = "jobs.json in the output folder has their numbers"
         return (
-            "\nThe SLURM jobs keep running; squeue --me lists them, scancel ends them. To watch "
-            f"them again, and for the report at the end: {options.again}"
+            f"\nThe jobs keep running; {ends}. To watch them again, and for the report at the end: "
+            f"{options.again}"
         )
     return f"\nStopped; nothing is lost. To continue: {options.again}"

@@ -17,7 +17,7 @@ examples:
   reality-check worker runs/quickstart
   CUDA_VISIBLE_DEVICES=1 reality-check worker runs/quickstart
 
-On SIGTERM or SIGUSR2 it writes a checkpoint, releases its trial and exits with
+On SIGTERM, SIGUSR1 or SIGUSR2 it writes a checkpoint, releases its trial and exits with
 status 75. docs/cluster.md has a job script for a cluster.
 """
 
@@ -39,9 +39,15 @@ def add_parser(commands: Commands) -> None:
         help="number of folds of a trial to train in parallel, each in its own process "
         "(default: 1)",
     )
+    command.add_argument(
+        "--number",
+        type=int,
+        metavar="N",
+        help="number of the worker, which `run --launcher command` gives to its jobs",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.launch.worker import join
 
-    return join(options.dir, options.folds_at_once, options.storage)
+    return join(options.dir, options.folds_at_once, options.storage, options.number)

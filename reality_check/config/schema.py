@@ -15,6 +15,7 @@ from pydantic import Field, NonNegativeInt, ValidationError, field_validator, mo
 from typing_extensions import Self
 
 from reality_check.config.claims import Claim
+from reality_check.config.command import Command
 from reality_check.config.datasets import Dataset
 from reality_check.config.method import Control, Method
 from reality_check.config.metrics import METRICS
@@ -66,6 +67,8 @@ class Experiment(Strict):
     or such as postgresql+psycopg://USER@HOST/NAME. By default studies.db in the output folder."""
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
     """What one worker's job requests from a SLURM cluster."""
+    command: Annotated[Command | None, RESULT_NEUTRAL] = None
+    """How one worker's job is submitted to another scheduler, asked for and ended."""
     report: Annotated[Report, RESULT_NEUTRAL] = Field(default_factory=Report)
     """Optional content of the report."""
     studies: Annotated[str | None, RESULT_NEUTRAL] = None

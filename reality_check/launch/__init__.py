@@ -1,1 +1,1 @@
-"""Who does the work: workers, their processes and devices, and SLURM."""
+"""Who does the work: workers, their processes and devices, SLURM and other schedulers."""

@@ -19,7 +19,7 @@ from reality_check.launch.devices import environment
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE, LOST, UNEXPLAINED, USAGE
+from reality_check.utils.exit_status import DONE, LOST, STOPPED, UNEXPLAINED, USAGE
 from reality_check.utils.files import atomic_write
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.own_names import own_path
@@ -187,6 +187,15 @@ def log_path(out_dir: Path, number: int) -> Path:
     return own_path(out_dir, f"logs/worker_{number}.log")
 
 
+def redirect_output_to(log: Path) -> None:
+    """Append all output of this process, and of processes that it starts, to a file."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())
+
+
 def write_progress(out_dir: Path, number: int, text: str) -> None:
     """Write what a worker is doing, for the live view."""
     # Short epochs call this several times a second, so it does not wait for the disk.
@@ -213,18 +222,23 @@ def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
 
 
 def raise_failure(out_dir: Path, number: int) -> None:
-    """Raise the recorded reason why a worker stopped, if there is one.
+    """Raise the recorded reason why a worker failed, if it did.
 
     Raises:
         UsageError: the worker found that the user's input cannot be used.
         WorkFailed: the worker failed.
     """
     failure = read_failure(out_dir, number)
-    if failure is None:
+    if failure is None or failure["status"] == STOPPED:
         return
     if failure["status"] == USAGE:
         raise UsageError(failure["message"])
     raise WorkFailed(f"{failure['message']}. Full log: {log_path(out_dir, number)}")
+
+
+def has_stopped(out_dir: Path, number: int) -> bool:
+    """Return whether a worker has recorded that it ended because it was asked to."""
+    return (read_failure(out_dir, number) or {}).get("status") == STOPPED
 
 
 def forget_failure(out_dir: Path, number: int) -> None:

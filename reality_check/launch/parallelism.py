@@ -29,15 +29,16 @@ class Parallelism:
             be combined with ``folds_at_once``.
         devices: the devices that the workers of this machine are assigned to in turn, instead of
             the experiment's ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
-        launcher: ``local`` for processes of this machine, or ``slurm`` for jobs of a cluster (see
-            the experiment's block ``slurm``), which continue when this process ends.
+        launcher: ``local`` for processes of this machine, or ``slurm`` or ``command`` for jobs of
+            a cluster (see the experiment's blocks of these names), which continue when this process
+            ends.
     """
 
     workers: int | None = None
     folds_at_once: int = 1
     processes_per_network: int = 1
     devices: Sequence[str | int] = ()
-    launcher: Literal["local", "slurm"] = "local"
+    launcher: Literal["local", "slurm", "command"] = "local"
 
     def check(self, experiment: Experiment) -> None:
         """Make sure that the numbers fit each other, the launcher and the experiment.
@@ -61,8 +62,8 @@ class Parallelism:
                     f"batch_size={batch} cannot be divided among {processes} processes; write a "
                     f"multiple of {processes}."
                 )
-        if self.launcher == "slurm":
-            self._check_slurm()
+        if self.launcher != "local":
+            self._check_jobs(experiment)
         if processes > 1 and not self.devices:
             self._check_gpus(experiment.device)
 
@@ -92,17 +93,23 @@ class Parallelism:
                 f"has {count}; write --processes-per-network {count}, or device: cpu."
             )
 
-    def _check_slurm(self) -> None:
-        """Refuse options of the local launcher, and make sure that SLURM is installed."""
+    def _check_jobs(self, experiment: Experiment) -> None:
+        """Refuse options of the local launcher, and make sure that jobs can be submitted."""
         if self.devices:
             raise UsageError(
-                "devices are for the local launcher; SLURM itself gives each job its GPUs, see "
-                "slurm.gpus."
+                "devices are for the local launcher; the scheduler itself gives each job its GPUs, "
+                "see slurm.gpus."
             )
         if self.processes_per_network > 1:
             raise UsageError(
                 f"processes_per_network={self.processes_per_network} works with the local launcher "
-                "only; write folds_at_once instead, or call run without --launcher slurm inside a "
-                "job of yours."
+                f"only; write folds_at_once instead, or call run without --launcher "
+                f"{self.launcher} inside a job of yours."
             )
-        require_slurm()
+        if self.launcher == "slurm":
+            require_slurm()
+        elif experiment.command is None:
+            raise UsageError(
+                "--launcher command needs the commands of the scheduler, as the block command: of "
+                "the experiment; docs/cluster.md has those of some schedulers."
+            )

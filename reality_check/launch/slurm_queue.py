@@ -63,23 +63,6 @@ def current_job() -> str | None:
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
-def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
-    """Return the state of each job.
-
-    Raises:
-        UsageError: SLURM does not answer; without the states, jobs could be submitted twice.
-    """
-    if not jobs:
-        return {}
-    states = job_states(jobs)
-    if states is None:
-        raise UsageError(
-            "SLURM does not answer (squeue), so it is not known whether the jobs of this folder "
-            f"({', '.join(jobs)}) still run; try again later."
-        )
-    return states
-
-
 def require_slurm() -> None:
     """Make sure that jobs can be submitted from this machine.
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from reality_check.config.schema import Experiment
+from reality_check.launch.command import CommandScheduler
+from reality_check.launch.jobs import JobWorkers, Scheduler
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.interrupt import Stopped
-
-if TYPE_CHECKING:
-    from reality_check.launch.slurm import SlurmWorkers
 
 #: Seconds between two polls of whether the watched experiment of a suite has ended.
 _POLL_SECONDS = 5.0
@@ -52,13 +51,12 @@ def work(
         recorded.clear_failures()
     if all(recorded.is_complete() for recorded in members):
         return
-    workers: LocalWorkers | SlurmWorkers
-    if parallelism.launcher == "slurm":
-        from reality_check.launch.slurm import SlurmWorkers  # needs submitit
-
-        workers = SlurmWorkers(members, out_dir, parallelism, log)
-    else:
+    workers: LocalWorkers | JobWorkers
+    if parallelism.launcher == "local":
         workers = LocalWorkers(out_dir, parallelism, log, deadline)
+    else:
+        scheduler = _scheduler(members[0].experiment, out_dir, parallelism)
+        workers = JobWorkers(members, out_dir, parallelism.workers or 1, scheduler, log)
     try:
         # The workers have begun: a server that is restarted now is waited for, as they do.
         watched = [
@@ -91,3 +89,12 @@ def work(
         raise
     finally:
         workers.stop()
+
+
+def _scheduler(experiment: Experiment, out_dir: Path, parallelism: Parallelism) -> Scheduler:
+    folds_at_once = parallelism.folds_at_once
+    if experiment.command is not None and parallelism.launcher == "command":
+        return CommandScheduler(experiment.command, experiment.name, out_dir, folds_at_once)
+    from reality_check.launch.slurm import SlurmScheduler  # needs submitit
+
+    return SlurmScheduler(experiment, out_dir, folds_at_once)

@@ -19,7 +19,13 @@ import torch
 
 from reality_check.config.source_code import use_sources
 from reality_check.data.residency import WORKERS_ON_GPU, share_gpu
-from reality_check.launch.local import write_failure, write_progress
+from reality_check.launch.local import (
+    forget_failure,
+    log_path,
+    redirect_output_to,
+    write_failure,
+    write_progress,
+)
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop, work_on
 from reality_check.studies.finished import stamped
@@ -123,17 +129,27 @@ def _run_work_loop(members: Sequence[_Member]) -> None:
     work_on([member.loop for member in members])
 
 
-def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:
-    """Run a worker that was started by hand; return an exit status.
+def join(
+    out_dir: Path, folds_at_once: int = 1, storage: str | None = None, number: int | None = None
+) -> int:
+    """Run a worker that was started by hand or by a scheduler; return an exit status.
 
-    SIGTERM and SIGUSR2 ask the worker to stop at a point from which it can resume.
+    SIGTERM, SIGUSR1 and SIGUSR2 ask the worker to stop at a point from which it can resume. If a
+    run has given it a ``number``, its output goes to its log, and that it stopped is recorded.
     """
     os.environ["PYTHONSAFEPATH"] = "1"  # for its processes, as in workers of a run
     signals = [signal.SIGTERM]
     if sys.platform != "win32":
-        signals.append(signal.SIGUSR2)
+        signals += [signal.SIGUSR1, signal.SIGUSR2]
     with stopping.heeding(*signals):
-        return work(out_dir, _worker_number(), folds_at_once, storage=storage)
+        if number is None:
+            return work(out_dir, _worker_number(), folds_at_once, storage=storage)
+        redirect_output_to(log_path(out_dir, number))
+        forget_failure(out_dir, number)  # of an earlier start of the same job
+        status = work(out_dir, number, folds_at_once, storage=storage)
+        if status == STOPPED:
+            write_failure(out_dir, number, status, "asked to stop")
+        return status
 
 
 def _worker_number() -> int:

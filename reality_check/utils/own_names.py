@@ -7,7 +7,7 @@ from pathlib import Path
 
 #: The files and folders of a run, its report and its trackers, and the names Windows reserves.
 RESERVED = re.compile(
-    r"(experiment|suite)\.yaml|(steps|slurm|merged_from|summary)\.json|test_queries\.npz|logs|sources|storage"
+    r"(experiment|suite)\.yaml|(steps|slurm|jobs|merged_from|summary)\.json|test_queries\.npz|logs|sources|storage"
     r"|(results|trials|baselines|comparisons)\.csv|tables\.tex|references\.bib|report\.(md|html)"
     r"|figures|(studies|records)\.db(-journal)?|tensorboard|trackers|wandb"
     r"|(con|prn|aux|nul|(com|lpt)[1-9])(\..*)?",

@@ -50,7 +50,7 @@ NOT_RUN = {
     r"^(pip|python3? -m (pip|venv|build)|make|docker|apt(-get)?|git|conda)\b|-m venv": (
         "installs or builds, as .ci/run does"
     ),
-    r"--launcher slurm|^(srun|sbatch|squeue|scancel|sacct|sinfo|scontrol|salloc|module)\b": (
+    r"--launcher [sc]|^(srun|sbatch|squeue|scancel|sacct|sinfo|scontrol|salloc|module)\b": (
         "needs a cluster; the tests marked slurm start one"
     ),
     r"--processes-per-network|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
@@ -245,6 +245,7 @@ def check_command(line: str) -> None:
     name = str(getattr(options, "experiment", None) or getattr(options, "what", ""))
     if name in config_files("experiments") or Path(name).is_file():
         settings = [f"slurm.{text}" for text in getattr(options, "slurm", [])]
+        settings += [f"command.{text}" for text in getattr(options, "templates", [])]
         load(name, [*options.overrides, *settings])
 
 

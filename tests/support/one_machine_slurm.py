@@ -168,7 +168,7 @@ class OneMachineSlurm:
         for name in ("state", "mysql", *(f"spool-{node}" for node in _NODES)):
             (self.root / name).mkdir(parents=True)
         names = ("controller", "accounting", "database", *_NODES)
-        ports = dict(zip(names, _ports(len(names)), strict=True))
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
         cpus = os.cpu_count() or 1
         # Whoever wants both of the two nodes has to wait for the jobs on them, or to pre-empt them.
         values = {"root": self.root, "host": _host(), "cpus": cpus, "half": max(1, cpus // 2)}
@@ -238,7 +238,7 @@ def _host() -> str:
     return socket.gethostname().partition(".")[0]
 
 
-def _ports(count: int) -> Sequence[int]:
+def free_ports(count: int) -> Sequence[int]:
     """Free ports of the loopback device."""
     sockets = [socket.socket() for _ in range(count)]
     try:

@@ -1,4 +1,4 @@
-"""The tiny experiment as SLURM jobs."""
+"""The tiny experiment as jobs of SLURM or another scheduler."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from reality_check.config.layers import merge
 from reality_check.config.yaml_text import read_yaml
 from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
+from reality_check.studies.output_folder import load_locked
+from reality_check.studies.recorded_experiment import RecordedExperiment
 from support.paths import TINY
 
 #: Of each of the searches.
@@ -45,8 +47,50 @@ def jobs(count: int) -> Parallelism:
     return Parallelism(count, launcher="slurm")
 
 
-def jobs_of(out: Path) -> list[str]:
+def jobs_of(out: Path, scheduler: str = "slurm") -> list[str]:
     try:
-        return list(json.loads((out / "slurm.json").read_text()).values())
+        return list(json.loads((out / f"{scheduler}.json").read_text()).values())
     except OSError:
         return []
+
+
+def search_trials(out: Path) -> list[Any]:
+    recorded = RecordedExperiment(load_locked(out), out)
+    searches = [unit for unit in recorded.states().ready() if unit.stage == "search"]
+    assert [len(search.complete) for search in searches] == [TRIALS] * SEARCHES
+    trials = [trial for search in searches for trial in search.attempts]
+    assert sum(trial.state == "complete" for trial in trials) == TRIALS * SEARCHES
+    return trials
+
+
+def all_trials(out: Path) -> list[Any]:
+    """The trials of all stages, each with one complete attempt and nothing left over."""
+    wanted = [
+        *[("search", TRIALS)] * SEARCHES,
+        *[(stage, SEARCHES) for stage in ("reproductions", "baselines")],
+    ]
+    found = []
+    for unit in RecordedExperiment(load_locked(out), out).states().ready():
+        trials = unit.attempts
+        complete = [trial for trial in trials if trial.state == "complete"]
+        num_trials = sorted(trial.trial_index for trial in complete)
+        assert num_trials == list(range(len(num_trials)))
+        wanted.remove((unit.stage, len(num_trials)))
+        assert all(trial.state in ("complete", "failed") for trial in trials)
+        found += trials
+    assert not wanted
+    return found
+
+
+def progress(out: Path, number: int) -> dict[str, Any]:
+    """What a worker said last."""
+    try:
+        state: dict[str, Any] = json.loads((out / "logs" / f"worker_{number}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return state
+
+
+def trains(out: Path, number: int) -> bool:
+    """Whether a worker is in the middle of a fold run."""
+    return bool(progress(out, number).get("epoch", 0) > 2)

@@ -1,4 +1,4 @@
-"""What the tests of this folder share: a SLURM, and runs of their own process that begin soon."""
+"""What the tests of this folder share: schedulers, and runs that begin soon."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
-from support import preloaded, spares
+from support import one_machine_gridengine, one_machine_slurm, preloaded, spares
 from support.blank_figures import blank_figures
-from support.one_machine_slurm import OneMachineSlurm, running
+from support.one_machine_gridengine import OneMachineGridEngine
+from support.one_machine_slurm import OneMachineSlurm
 from support.slurm_jobs import Scores, experiment, scores
 
 from reality_check.api import run
-from reality_check.launch import local
-from reality_check.launch import slurm as launcher
+from reality_check.launch import jobs, local
 
 
 @contextlib.contextmanager
@@ -31,21 +31,40 @@ def preloaded_workers() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def one_machine_slurm() -> Iterator[OneMachineSlurm]:
+def whole_slurm() -> Iterator[OneMachineSlurm]:
     """A running SLURM."""
-    with running() as slurm:
+    with one_machine_slurm.running() as slurm:
         yield slurm
 
 
 @pytest.fixture
 def slurm(
-    one_machine_slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch
+    whole_slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OneMachineSlurm]:
     """A running SLURM without jobs, which commands of this process speak to, and often."""
-    monkeypatch.setenv("SLURM_CONF", str(one_machine_slurm.config))
-    monkeypatch.setattr(launcher, "POLL_SECONDS", 1.0)
-    yield one_machine_slurm
-    one_machine_slurm.cancel_all()
+    monkeypatch.setenv("SLURM_CONF", str(whole_slurm.config))
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
+    yield whole_slurm
+    whole_slurm.cancel_all()
+
+
+@pytest.fixture(scope="session")
+def whole_gridengine() -> Iterator[OneMachineGridEngine]:
+    """A running Grid Engine."""
+    with one_machine_gridengine.running() as engine:
+        yield engine
+
+
+@pytest.fixture
+def gridengine(
+    whole_gridengine: OneMachineGridEngine, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OneMachineGridEngine]:
+    """A running Grid Engine without jobs, which commands of this process speak to."""
+    for name, value in whole_gridengine.variables.items():
+        monkeypatch.setenv(name, value)
+    whole_gridengine.pass_on("PYTHONPATH", "REALITY_CHECK_CACHE")
+    yield whole_gridengine
+    whole_gridengine.delete_all()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -16,12 +15,22 @@ import yaml
 from support.paths import DOCS
 from support.preloaded import Started
 from support.prepared import prepare
-from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
+from support.slurm_jobs import (
+    TRIALS,
+    Scores,
+    experiment,
+    jobs,
+    jobs_of,
+    plain,
+    progress,
+    scores,
+    search_trials,
+    trains,
+)
 
 from reality_check.api import load_results, run, run_suite
 from reality_check.config import compose
 from reality_check.config.suite import Suite
-from reality_check.studies.output_folder import load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError
 
@@ -39,29 +48,6 @@ takes_minutes = pytest.mark.skipif(
 )
 
 
-def search_trials(out: Path) -> list[Any]:
-    recorded = RecordedExperiment(load_locked(out), out)
-    searches = [unit for unit in recorded.states().ready() if unit.stage == "search"]
-    assert [len(search.complete) for search in searches] == [TRIALS] * SEARCHES
-    trials = [trial for search in searches for trial in search.attempts]
-    assert sum(trial.state == "complete" for trial in trials) == TRIALS * SEARCHES
-    return trials
-
-
-def progress(out: Path, number: int) -> dict[str, Any]:
-    """What a worker said last."""
-    try:
-        state: dict[str, Any] = json.loads((out / "logs" / f"worker_{number}.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return state
-
-
-def trains(out: Path, number: int) -> bool:
-    """Whether a worker is in the middle of a fold run."""
-    return bool(progress(out, number).get("epoch", 0) > 2)
-
-
 def trains_anywhere(out: Path) -> bool:
     numbers = [file.stem.partition("_")[2] for file in (out / "logs").glob("worker_*.json")]
     return any(trains(out, int(number)) for number in numbers)
@@ -70,7 +56,7 @@ def trains_anywhere(out: Path) -> bool:
 def command(folder: Path, name: str) -> Started:
     (folder / "tiny.yaml").write_text(yaml.safe_dump(plain()))
     words = ["run", "tiny.yaml", "--out", "out", "--launcher", "slurm", "--workers", "2"]
-    often = {"reality_check.launch.slurm": {"POLL_SECONDS": 1.0}}
+    often = {"reality_check.launch.jobs": {"POLL_SECONDS": 1.0}}
     log = folder / name
     return Started(folder, log, *words, spares=0, settings=often, errors=log)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -11,12 +10,11 @@ from typing import Any
 
 import pytest
 from support import slurm_jobs
-from support.slurm_jobs import SEARCHES, TRIALS, Scores, jobs_of, scores
+from support.slurm_jobs import Scores, all_trials, jobs_of, progress, scores
 
 from reality_check.api import run
 from reality_check.config import Experiment
 from reality_check.launch.parallelism import Parallelism
-from reality_check.studies.output_folder import load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 
@@ -34,34 +32,6 @@ def experiment() -> Experiment:
     return slurm_jobs.experiment(partition="spread")
 
 
-def all_trials(out: Path) -> list[Any]:
-    """The trials of all stages, each with one complete attempt and nothing left over."""
-    wanted = [
-        *[("search", TRIALS)] * SEARCHES,
-        *[(stage, SEARCHES) for stage in ("reproductions", "baselines")],
-    ]
-    found = []
-    for unit in RecordedExperiment(load_locked(out), out).states().ready():
-        trials = unit.attempts
-        complete = [trial for trial in trials if trial.state == "complete"]
-        num_trials = sorted(trial.trial_index for trial in complete)
-        assert num_trials == list(range(len(num_trials)))
-        wanted.remove((unit.stage, len(num_trials)))
-        assert all(trial.state in ("complete", "failed") for trial in trials)
-        found += trials
-    assert not wanted
-    return found
-
-
-def progress(out: Path) -> dict[str, Any]:
-    """What worker 0 said last."""
-    try:
-        state: dict[str, Any] = json.loads((out / "logs" / "worker_0.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return state
-
-
 class InTurn:
     """Does one thing after the other, while workers are watched: as soon as worker 0 trains.
 
@@ -73,7 +43,7 @@ class InTurn:
         self._seen: set[int] = set()
 
     def __call__(self, recorded: RecordedExperiment) -> None:
-        state = progress(self.out)
+        state = progress(self.out, 0)
         if not self.left or state.get("epoch", 0) <= 2:
             return
         pid = state["worker"]["pid"]
@@ -89,7 +59,7 @@ def logs(out: Path) -> str:
 
 def kill(out: Path) -> None:
     """End worker 0 as the kernel does when memory is short."""
-    os.kill(progress(out)["worker"]["pid"], signal.SIGKILL)
+    os.kill(progress(out, 0)["worker"]["pid"], signal.SIGKILL)
 
 
 def test_an_array_over_two_nodes(

@@ -26,7 +26,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["run", "quickst"], ["quickstart"]),
         (["check", "exp"], ["experiment.yaml"]),
         (["run", "papers/000_sgsl/figure"], ["papers/000_sgsl/figure4_cars196"]),
-        (["run", "quickstart", "--launcher", ""], ["local", "slurm"]),
+        (["run", "quickstart", "--launcher", ""], ["local", "slurm", "command"]),
         (["show", "quicks"], ["quickstart"]),
         (["status", "ru"], ["runs/"]),
     ],

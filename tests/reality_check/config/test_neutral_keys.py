@@ -9,7 +9,7 @@ from reality_check.config.differences import value_at
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral, marked_keys
 
 RUNS = {
-    *("device", "studies", "slurm", "published_results", "report"),
+    *("device", "studies", "slurm", "command", "published_results", "report"),
     *("protocol.described", "protocol.training.gpu", "methods.training.gpu", "methods.packed.file"),
     *(
         "dataset.path",

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from support.slurm_jobs import experiment, jobs, jobs_of
+from support.slurm_jobs import experiment, jobs
 
 from reality_check.api import run
 from reality_check.config.slurm import Slurm
 from reality_check.launch import slurm as launcher
 from reality_check.launch import slurm_queue as queue
 from reality_check.launch import worker
-from reality_check.launch.local import read_failure, write_failure
 from reality_check.launch.parallelism import Parallelism
-from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import FAILED, STOPPED
+from reality_check.utils.exit_status import STOPPED
 
 
 def test_without_slurm_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,73 +52,6 @@ def test_the_block_may_change_between_runs(tmp_path: Path) -> None:
     assert check_same_experiment(changed, tmp_path)
 
 
-@pytest.fixture
-def watching(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[launcher.SlurmWorkers, list[str]]]:
-    """A function that watches two jobs of which SLURM says what it is given."""
-
-    def watch(**states: str) -> tuple[launcher.SlurmWorkers, list[str]]:
-        names = iter(["1_0", "1_1", "2_0"])
-        made = SimpleNamespace(experiment=experiment(), is_complete=lambda: False)
-        members = [cast(RecordedExperiment, made)]
-        told: list[str] = []
-        monkeypatch.setattr(launcher, "submit", lambda _, __, new, ___: [next(names) for _ in new])
-        answer = {"1_0": "RUNNING", "1_1": "RUNNING", "2_0": "PENDING", **states}
-        monkeypatch.setattr(launcher, "job_states", lambda jobs: {job: answer[job] for job in jobs})
-        return launcher.SlurmWorkers(members, tmp_path, jobs(2), told.append), told
-
-    return watch
-
-
-@pytest.mark.parametrize(
-    "state", ["TIMEOUT", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY", "FAILED", "GONE"]
-)
-def test_a_job_that_slurm_ended_is_replaced(watching: Any, state: str, tmp_path: Path) -> None:
-    workers, told = watching(**{"1_1": state})
-    assert not workers._poll()
-    assert jobs_of(tmp_path) == ["1_0", "2_0"]
-    lost = f"SLURM job 1_1 was lost ({state.lower()})"
-    assert told == ["SLURM jobs submitted: 1_0, 1_1", lost, "SLURM jobs submitted: 2_0"]
-    assert not workers._poll()
-    assert len(told) == 3
-
-
-@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED"])
-def test_a_job_that_somebody_ended_or_that_is_done_is_not_replaced(
-    watching: Any, state: str
-) -> None:
-    workers, told = watching(**{"1_1": state})
-    assert not workers._poll()
-    assert workers.jobs == {0: "1_0"}
-    assert told[1:] == [f"SLURM job 1_1: {state.lower()}"]
-
-
-def test_jobs_that_are_ending_are_replaced_and_earlier_failures_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same command again, seconds after it said why the first worker had failed."""
-    states = {"7_0": "COMPLETING", "7_1": "RUNNING", "7_2": "FAILED"}
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "slurm.json").write_text(json.dumps(dict(enumerate(states))))
-    for number in range(3):
-        write_failure(tmp_path, number, FAILED, "OSError: no table")
-    cancelled: list[str] = []
-    monkeypatch.setattr(launcher, "states_or_complain", lambda jobs: states)
-    monkeypatch.setattr(launcher, "cancel", lambda jobs: cancelled.extend(jobs))
-    monkeypatch.setattr(launcher, "submit", lambda _, __, new, ___: [f"8_{n}" for n in new])
-    monkeypatch.setattr(launcher, "job_states", lambda jobs: dict.fromkeys(jobs, "RUNNING"))
-    made = SimpleNamespace(experiment=experiment(), is_complete=lambda: False)
-    told: list[str] = []
-    members = [cast(RecordedExperiment, made)]
-    workers = launcher.SlurmWorkers(members, tmp_path, jobs(3), told.append)
-    assert workers.jobs == {0: "8_0", 1: "7_1", 2: "8_2"}
-    assert cancelled == ["7_0"], "it may have asked to be queued again"
-    assert told == ["SLURM jobs that keep running: 7_1", "SLURM jobs submitted: 8_0, 8_2"]
-    assert not workers._poll()
-    assert [read_failure(tmp_path, number) for number in range(3)] == [None] * 3
-
-
 @pytest.mark.parametrize(
     ("state", "asks"),
     [("RUNNING", True), ("COMPLETING", False), ("CANCELLED", False), (None, False)],
@@ -135,7 +63,7 @@ def test_a_job_asked_to_stop_asks_to_be_queued_again_unless_it_was_cancelled(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
     monkeypatch.setattr(worker, "work", lambda *arguments: STOPPED)
-    monkeypatch.setattr(launcher, "_redirect_output_to", lambda log: None)
+    monkeypatch.setattr(launcher, "redirect_output_to", lambda log: None)
     monkeypatch.setattr(launcher.stopping, "listen", lambda *signals: None)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(launcher, "job_states", lambda jobs: state and dict.fromkeys(jobs, state))

@@ -101,6 +101,7 @@ def test_nothing_of_the_machine_is_in_it(tmp_path: Path) -> None:
     data = of.plain() | {
         "dataset": {"reader": "tensors", "name": "mine", "path": "/home/somebody/mine.npz"},
         "slurm": {"account": "a_secret"},
+        "command": {"submit": "a_secret {command}", "state": "ask {job}", "end": "end {job}"},
     }
     record(compose(data), tmp_path / "mine")
     whole = pack(tmp_path / "mine", tmp_path / "mine.pack")
