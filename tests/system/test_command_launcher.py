@@ -101,8 +101,8 @@ def test_workers_and_whoever_watches_killed_at_random(
     assert scores(load_results(out)) == alone
 
 
-def test_ctrl_c_leaves_the_jobs_running(block: dict[str, str], tmp_path: Path) -> None:
-    out = tmp_path / "out"
+def test_ctrl_c_leaves_the_jobs_running(tmp_path: Path) -> None:
+    out, block = tmp_path / "out", fake_scheduler.install(tmp_path / "queue")
     first = command(tmp_path, block, "first")
     wait_until(lambda: trains(out, 0), 240)
     before = jobs_of(out, "jobs")

@@ -160,7 +160,7 @@ class TestArray:
             slurm.ask("scontrol", "suspend", job)
         first.send_signal(signal.SIGINT)
         assert first.wait(timeout=600) == 130, first.said()
-        assert "SLURM jobs keep running" in first.said()
+        assert "The jobs keep running; squeue" in first.said()
         before = jobs_of(out)
         assert len(slurm.ask("squeue", "-h", "-r").splitlines()) == 2
 
