@@ -17,8 +17,8 @@ examples:
   reality-check worker runs/quickstart
   CUDA_VISIBLE_DEVICES=1 reality-check worker runs/quickstart
 
-On SIGTERM, SIGUSR1 or SIGUSR2 it writes a checkpoint, releases its trial and exits with
-status 75. docs/cluster.md has a job script for a cluster.
+On SIGTERM, SIGUSR1 or SIGUSR2 it writes a checkpoint, releases its trial and
+exits with status 75. docs/cluster.md has a job script for a cluster.
 """
 
 

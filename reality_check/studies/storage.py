@@ -93,7 +93,7 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     """Open the storage of an experiment; databases get heartbeats.
 
     Args:
-        url: the URL of a database, or ``journal:///path/file.log`` for a single worker. The
+        url: the URL of a database, or that of an output folder's own server. The
             password is taken from the URL, or from the environment variable
             ``REALITY_CHECK_STORAGE_PASSWORD``.
         wait: whether to wait for a server that does not answer, as workers do.
