@@ -132,7 +132,8 @@ def _check_finite(array: np.ndarray, subject: str) -> None:
     """Raise UsageError if a value is NaN, infinite or too large; a large array is read in parts."""
     rows_per_chunk = max(1, _CHUNK // max(1, array[0].size))
     for first in range(0, len(array), rows_per_chunk):
-        finite = np.abs(array[first : first + rows_per_chunk]) < _LARGEST
+        with np.errstate(over="ignore"):  # the largest value of float16 is below
+            finite = np.abs(array[first : first + rows_per_chunk]) < _LARGEST
         if not finite.all():
             bad = np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1))
             raise UsageError(

@@ -55,6 +55,10 @@ def build_augmentation(
     return VectorAugmentation(math.prod(shape.sizes), **vector_options)
 
 
+#: Options that change nothing without others.
+_IDLE = ("resized_crop_ratio", "interpolation")
+
+
 def _refuse_options(
     options: dict[str, Any], samples_kind: str, options_kind: str, advice: str = ""
 ) -> None:
@@ -62,7 +66,8 @@ def _refuse_options(
 
     The other arguments are words of the message.
     """
-    used = [key for key, value in options.items() if value != Augment.model_fields[key].default]
+    given = [key for key, value in options.items() if value != Augment.model_fields[key].default]
+    used = [key for key in given if key not in _IDLE]
     if used:
         keys = ", ".join(f"augmentation.{key}" for key in used)
         them = "it" if len(used) == 1 else "them"

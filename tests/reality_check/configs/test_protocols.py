@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from reality_check.config import Protocol, differing_keys, load_experiment, named_protocol
 from reality_check.config.named import named_model
+from reality_check.data.augmentation.vectors import VectorAugmentation
+from reality_check.data.tensors import TensorShape
 from reality_check.launch.cost import count_trainings
+from reality_check.models.pipeline import build_augmentation
 from reality_check.utils.config_files import shipped_files
 
 PROTOCOLS = sorted(shipped_files("protocols"))
@@ -163,3 +167,11 @@ def test_the_quick_protocol_says_that_it_is_none() -> None:
     protocol = named_protocol("quick")
     assert protocol.reference == "mlrc"
     assert "not the protocol" in protocol.note
+
+
+@pytest.mark.parametrize("name", ["finetune_from_file", "finetune_small"])
+def test_the_augmentation_of_stored_outputs_changes_nothing(name: str) -> None:
+    experiment = load_experiment("quickstart", [f"protocol={name}", "model=identity"])
+    shape = TensorShape((4,), torch.float32)
+    options = experiment.protocol.training.augmentation
+    assert isinstance(build_augmentation(experiment.model, options, shape), VectorAugmentation)
