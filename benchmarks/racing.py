@@ -48,8 +48,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from calibration import Campaigns
 from numpy.typing import NDArray
-from scipy.special import betaincinv, stdtr
+from scipy.special import betaincinv
 from worlds import World, diverging, row, spike
 
 from reality_check import load_results
@@ -428,21 +429,18 @@ def fifteen(design: Design, population: Population, count: int) -> str:
     By Welch's test with Satterthwaite's degrees of freedom, and with those of one estimate.
     """
     generator, population = np.random.default_rng(0), population.of(design.folds)
-    means, squares = [], []
+    degrees = np.full(count, subset_degrees(design.trials, design.budget))
+    losses = []
     for _ in range(15):
         (scores,) = population.scores((count, design.trials), generator)
         mean, without, _ = design.estimates(scores, generator)
-        means.append(mean)
-        squares.append(jackknife_error(without) ** 2)
-    own = subset_degrees(design.trials, design.budget)
-    pairs = list(itertools.combinations(range(len(means)), 2))
-    smallest = np.ones((2, count))
-    for i, j in pairs:
-        u, v = squares[i], squares[j]
-        t = np.abs(means[i] - means[j]) / np.sqrt(u + v)
-        for k, degrees in enumerate((own * (u + v) ** 2 / (u**2 + v**2), own)):
-            smallest[k] = np.minimum(smallest[k], 2 * stdtr(degrees, -t))
-    return row(*(rate(p < LEVEL / len(pairs)) for p in smallest))
+        losses.append(Campaigns(mean, jackknife_error(without), degrees))
+    cells = []
+    for weighted in (False, True):
+        alike = [replace(loss, weighted=weighted) for loss in losses]
+        p_values = np.array([a.p(b)[0] for a, b in itertools.combinations(alike, 2)])
+        cells.append(rate(p_values.min(0) < LEVEL / len(p_values)))
+    return row(*cells)
 
 
 def covers(methods: Sequence[Estimates], truth: float) -> str:

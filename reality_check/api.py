@@ -206,10 +206,10 @@ def _run(
         if len(members) > 1:
             plain = [each.experiment.plain() | {"code": dict(each.code)} for each in checked]
             check_alike({f.name: item for f, item in zip(members, plain, strict=True)})
-        if parallelism.launcher == "slurm" and experiment.storage == SERVER:
+        if parallelism.launcher == "slurm" and checked[0].experiment.storage == SERVER:
             from reality_check.launch.server_job import server_job  # needs submitit
 
-            stack.enter_context(server_job(experiment, out_dir, parallelism, log))
+            stack.enter_context(server_job(checked[0].experiment, out_dir, parallelism, log))
         with begin or contextlib.nullcontext():
             opened = [
                 stack.enter_context(open_folder(each, folder, log))

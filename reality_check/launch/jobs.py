@@ -53,6 +53,14 @@ class Scheduler(Protocol):
         """End jobs, or those of them that do not run yet."""
 
 
+def recorded_jobs(file: Path) -> dict[int, str]:
+    """Return the ids of the jobs in a file, by the numbers of their workers; empty without it."""
+    try:
+        return {int(n): str(job) for n, job in json.loads(file.read_text()).items()}
+    except (OSError, ValueError):
+        return {}
+
+
 class JobWorkers:
     """Submits jobs, or takes over those that still run, and supervises them.
 
@@ -145,9 +153,8 @@ class JobWorkers:
 
     def _take_over(self) -> dict[int, str]:
         """Return the jobs of an earlier call that still run; delete their recorded failures."""
-        try:
-            known = {int(n): str(job) for n, job in json.loads(self._file.read_text()).items()}
-        except (OSError, ValueError):
+        known = recorded_jobs(self._file)
+        if not known:
             return {}
         states = self._scheduler.states(list(known.values()))
         if states is None:  # without the states, jobs could be submitted twice

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import subprocess
 import threading
 import time
@@ -14,7 +13,7 @@ from submitit.helpers import Checkpointable
 
 from reality_check.config.schema import Experiment
 from reality_check.launch.folder_lease import STALE, age
-from reality_check.launch.jobs import MAX_LOST_JOBS, POLL_SECONDS
+from reality_check.launch.jobs import MAX_LOST_JOBS, POLL_SECONDS, recorded_jobs
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm import job_parameters, submit_jobs
 from reality_check.launch.slurm_queue import OVER, cancel, current_job, job_states
@@ -77,8 +76,7 @@ def server_job(
     finally:
         keeper.done.set()
         if not is_left:
-            with contextlib.suppress(OSError):
-                cancel(json.loads(own_path(out_dir, "slurm.json").read_text()).values())
+            cancel(recorded_jobs(own_path(out_dir, "slurm.json")).values())
             cancel(keeper.jobs())
 
 

@@ -38,12 +38,15 @@ class SlurmScheduler:
     job, folder = "SLURM job", "slurm"
 
     def __init__(self, experiment: Experiment, out_dir: Path, folds_at_once: int) -> None:
-        self._arguments = experiment, out_dir, folds_at_once
+        self._arguments = experiment, out_dir.resolve(), folds_at_once
 
     def submit(self, numbers: Sequence[int]) -> Iterator[str]:
         """See :class:`~reality_check.launch.jobs.Scheduler`."""
-        experiment, out_dir, folds_at_once = self._arguments
-        yield from submit(experiment, out_dir, numbers, folds_at_once)
+        experiment, folder, folds_at_once = self._arguments
+        count = len(numbers)
+        arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
+        parameters = job_parameters(experiment.slurm, experiment.name, experiment.device)
+        yield from submit_jobs(parameters, folder / "logs" / self.folder, WorkerJob(), arguments)
 
     def states(self, jobs: Sequence[str]) -> dict[str, str] | None:
         """See :class:`~reality_check.launch.jobs.Scheduler`."""
@@ -52,16 +55,6 @@ class SlurmScheduler:
     def end(self, jobs: Iterable[str], only_waiting: bool = False) -> None:
         """See :class:`~reality_check.launch.jobs.Scheduler`."""
         cancel(jobs, *["--state=PENDING"] * only_waiting)
-
-
-def submit(
-    experiment: Experiment, out_dir: Path, numbers: Sequence[int], folds_at_once: int
-) -> list[str]:
-    """Submit an array of workers, and return the ids of their jobs."""
-    folder, count = out_dir.resolve(), len(numbers)
-    arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
-    parameters = job_parameters(experiment.slurm, experiment.name, experiment.device)
-    return submit_jobs(parameters, folder / "logs" / "slurm", WorkerJob(), arguments)
 
 
 def submit_jobs(

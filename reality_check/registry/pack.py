@@ -251,8 +251,8 @@ def _table_settings(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, 
 
 def public(experiment: Experiment) -> dict[str, Any]:
     """Return the experiment as plain data, without paths and settings of the machine."""
-    plain = experiment.plain() | {"storage": None, "studies": None, "slurm": {}, "device": "auto"}
-    plain |= {"command": None}
+    plain = experiment.plain() | dict.fromkeys(("storage", "studies", "command"))
+    plain |= {"slurm": {}, "device": "auto"}
     dataset = plain["dataset"]
     # Of a path, only the name of the file or folder is kept.
     for settings in (dataset, dataset.get("arguments") or {}):

@@ -13,13 +13,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.one_machine_slurm import free_ports
+from support.pace import wait_until
 
 _PROGRAMS = ("sge_qmaster", "sge_execd", "qsub", "qstat", "qconf")
 _LIBRARY, _SHARED = Path("/usr/lib/gridengine"), Path("/usr/share/gridengine")
@@ -109,11 +109,11 @@ class OneMachineGridEngine:
         self._run("qconf", "-Msconf", scheduler)
         self._run("qconf", "-Aq", self._changed("queue", self.ask("qconf", "-sq"), _QUEUE))
         self._run("sge_execd")
-        self.wait_until(lambda: re.search(r"\d main@|main@.* 0/0/2 ", self.ask("qstat", "-f")))
+        wait_until(lambda: re.search(r"\d main@|main@.* 0/0/2 ", self.ask("qstat", "-f")), 600)
 
     def start_master(self) -> None:
         self._run("sge_qmaster")
-        self.wait_until(lambda: self.ask("qconf", "-sh"))
+        wait_until(lambda: self.ask("qconf", "-sh"), 600)
 
     def stop_master(self) -> None:
         """As if its node were gone: jobs run on, and nobody answers."""
@@ -138,14 +138,7 @@ class OneMachineGridEngine:
             self.ask("qdel", "-u", "*")
             return not self.ask("qstat", "-u", "*")
 
-        self.wait_until(gone)
-
-    def wait_until(self, condition: Callable[[], object], seconds: float = 600) -> None:
-        """Wait for something that comes, on a machine that may be busy."""
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.2)
+        wait_until(gone, 600)
 
     def ask(self, *command: str) -> str:
         """Output of a command of Grid Engine; empty if it fails."""
@@ -185,7 +178,7 @@ class OneMachineGridEngine:
             except OSError:
                 return True
 
-        self.wait_until(ended)
+        wait_until(ended, 600)
 
 
 @contextlib.contextmanager

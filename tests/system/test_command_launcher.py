@@ -133,6 +133,7 @@ def test_one_worker_interrupted_in_every_way(
     def back() -> None:
         gridengine.start_master()
         monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
+        wait_until(lambda: trains(out, 0), 60)  # not between two trials, which loses none
         kill(out, 0)
 
     steps: list[Callable[[], object]] = [
