@@ -15,3 +15,8 @@ def test_every_page_is_in_the_navigation() -> None:
     assert written - losses == {
         page for page in listed if not page.startswith(("api/", "losses/", "CHANGELOG"))
     }
+
+
+def test_no_page_is_longer_than_2000_words() -> None:
+    long = {path.stem for path in DOCS.rglob("*.md") if len(path.read_text().split()) > 2000}
+    assert long == {"calibration", "replications"}

@@ -330,10 +330,10 @@ def test_the_page_says_what_our_packs_of_replications_say() -> None:
             assert line in page
 
 
-def test_the_page_of_features_has_the_differences_of_our_pack() -> None:
+def test_the_page_of_fifteen_losses_has_the_differences_of_our_pack() -> None:
     path = ROOT / "registry" / "ccl_pfml_images.pack"
     actual = markdown(claim_rows([read_pack(path).experiment], [path]))
     differences = re.findall(r"[+−]\d+\.\d+ points \([^)]*\)", actual)
     assert len(differences) == 6
-    page = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "fifteen_losses.md").read_text(encoding="utf-8")
     assert all(difference.replace(" points", "") in page for difference in differences)
