@@ -13,9 +13,13 @@ import torch
 from pml_extensions.losses import NormalizedSoftmaxLoss
 
 # Imported in the tests: every process that collects them would take seconds for it.
-pytestmark = pytest.mark.skipif(
-    find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
-)
+pytestmark = [
+    pytest.mark.xdist_group("integrations"),
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed"
+    ),
+]
 WORDS = [f"word{number}" for number in range(20)]
 
 

@@ -27,7 +27,12 @@ LABELS = torch.arange(SAMPLES) % 3
 SCORE = RetrievalMetrics(metrics=METRICS, recall_at=(2,))
 
 
-@pytest.fixture(params=["with torchmetrics", "without"])
+#: Importing torchmetrics takes seconds, in one process of the tests only.
+pytestmark = pytest.mark.xdist_group("integrations")
+INSTALLED = pytest.param("with torchmetrics", marks=pytest.mark.slow)
+
+
+@pytest.fixture(params=[INSTALLED, "without"])
 def cls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The class, with either of its bases."""
     if request.param == "without":
@@ -60,7 +65,7 @@ def test_each_index_counts_once_and_in_order(cls: Any) -> None:
     assert metric.compute() == RetrievalMetrics()(EMBEDDINGS, LABELS)
 
 
-@pytest.mark.parametrize("cls", ["with torchmetrics"], indirect=True)
+@pytest.mark.parametrize("cls", [INSTALLED], indirect=True)
 def test_torchmetrics_takes_it_as_one_of_its_own(cls: Any) -> None:
     collection = sys.modules["torchmetrics"].MetricCollection([cls()])
     collection.update(EMBEDDINGS, LABELS)
