@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from pml_extensions.evaluation.binary_codes import expected_hamming_recall, hamming_retrieval
@@ -34,6 +35,7 @@ from pml_extensions.evaluation.verification import (
 
 if TYPE_CHECKING:
     from pml_extensions.evaluation.accuracy_calculator import AccuracyCalculator
+    from pml_extensions.evaluation.streaming import StreamingRetrievalMetrics
 
 __all__ = [
     "CORRUPTIONS",
@@ -42,6 +44,7 @@ __all__ = [
     "PairwiseF1",
     "RetrievalMetrics",
     "RetrievalResult",
+    "StreamingRetrievalMetrics",
     "Verification",
     "adjusted_mutual_information",
     "average_distance_to_proxy",
@@ -62,12 +65,15 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # imported lazily, because its base class in PML imports scikit-learn
+if not TYPE_CHECKING:  # imported lazily: their base classes import scikit-learn and torchmetrics
 
     def __getattr__(name: str) -> Any:
-        if name != "AccuracyCalculator":
+        modules = {
+            "AccuracyCalculator": "accuracy_calculator",
+            "StreamingRetrievalMetrics": "streaming",
+        }
+        if name not in modules:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from pml_extensions.evaluation.accuracy_calculator import AccuracyCalculator
-
-        globals()[name] = AccuracyCalculator
-        return AccuracyCalculator
+        found = getattr(import_module(f"{__name__}.{modules[name]}"), name)
+        globals()[name] = found
+        return found

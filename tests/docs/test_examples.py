@@ -65,8 +65,15 @@ NOT_RUN = {
 #: Commands besides ours that a page may call.
 MAY_RUN = {"python", "ls", "cp", "mv", "cat", "mkdir", "cd", "head", "grep"}
 
-#: Pages that train an experiment.
-TRAINS = re.compile(r"^<!-- run with: |^reality-check run experiment\.yaml$", re.M)
+#: Pages that train.
+TRAINS = re.compile(
+    r"^<!-- run with: |^reality-check run experiment\.yaml$|^trainer\.train\(\)", re.M
+)
+#: What a block imports that may be missing.
+OPTIONAL = re.compile(
+    r"^(?:import|from) (torchvision|sentence_transformers|lightning|accelerate|transformers)\b",
+    re.M,
+)
 
 every_page = pytest.mark.parametrize(
     "page",
@@ -74,7 +81,11 @@ every_page = pytest.mark.parametrize(
         pytest.param(
             page,
             id=page.relative_to(ROOT).as_posix(),
-            marks=[pytest.mark.slow] * bool(TRAINS.search(page.read_text(encoding="utf-8"))),
+            marks=[
+                *[pytest.mark.slow] * bool(TRAINS.search(page.read_text(encoding="utf-8"))),
+                # One process of the tests imports the frameworks.
+                *[pytest.mark.xdist_group("integrations")] * (page.stem == "integrations"),
+            ],
         )
         for page in PAGES
     ],
@@ -132,8 +143,8 @@ class Here:
         if block.reason:
             compile(block.code, str(self.page), "exec")
             pytest.skip(block.reason)
-        if "torchvision" in block.code:
-            needs("torchvision")
+        for module in OPTIONAL.findall(block.code):
+            needs(module)
         # Line numbers of the page in tracebacks; untrained weights in place of a download.
         code = re.sub(r'weights="\w+"', "weights=None", block.code)
         compiled = compile("\n" * (block.line - 1) + code, str(self.page), "exec")
