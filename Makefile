@@ -6,6 +6,7 @@
 # make gpu       measures the GPU of this machine, at most ten minutes: runs/gpu/gpu.md and gpu.json
 # make minimum   the fast tests with the oldest versions that setup.cfg allows; needs Python 3.10
 # make docs      the documentation as a site, in site/
+# make release   builds what would be uploaded, into dist/, and checks it; uploads nothing
 #
 # TORCH names the torch to install, for example: make demo TORCH=torch==2.13.0
 # PROCESSES is how many processes test: if it is not given, as many as there are cores, and two more
@@ -17,6 +18,7 @@ TORCH ?= torch
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(CORES)
 MINIMUM ?= .venv-minimum
+RELEASE ?= .venv-release
 PYTHON310 ?= python3.10
 BIN := $(VENV)/bin
 PROCESSES = $(CORES)
@@ -28,7 +30,7 @@ QUICKLY := --quiet --no-compile
 # Where this is set, each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-gpu figures gpu minimum lint style types docs clean
+.PHONY: demo test test-all test-gpu figures gpu minimum lint style types docs release clean
 
 demo: $(VENV)/.installed
 	$(BIN)/reality-check run quickstart --out runs/quickstart --workers $(WORKERS)
@@ -74,6 +76,19 @@ types: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# The wheel is made from the source archive, and installed where nothing else is. QUICKSTART= leaves
+# out the first experiment, which takes minutes.
+QUICKSTART ?= --quickstart
+release: $(VENV)/.installed-dev
+	rm -rf dist $(RELEASE)
+	$(BIN)/python -m build
+	$(BIN)/python -m pip install $(QUICKLY) "twine>=6"
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m pytest tests/test_packaging.py tests/test_root_files.py
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install $(QUICKLY) "$(TORCH)" dist/*.whl "pytest>=9,<9.2"
+	$(RELEASE)/bin/python tests/check_release.py dist/*.whl $(QUICKSTART) --workers $(WORKERS)
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Python 3.10 or newer is needed; try make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
 	$(PYTHON) -m venv $(VENV)
@@ -93,4 +108,4 @@ $(MINIMUM)/.installed: tests/minimum.txt setup.cfg
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(MINIMUM) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(MINIMUM) $(RELEASE) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

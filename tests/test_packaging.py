@@ -152,8 +152,9 @@ def test_the_version_is_a_semantic_one_that_the_changelog_knows() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?", version)
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     released = re.findall(r"^## \[(\d\S*)\] - \d{4}-\d\d-\d\d$", changelog, re.M)
-    unreleased = changelog.partition("\n## [Unreleased]\n")[2].partition("\n## ")[0]
-    assert version in released or f"will be {version}" in unreleased
+    dates = re.findall(rf"^## \[{re.escape(version)}\] - (\S+)$", changelog, re.M)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'\nversion: {version}\ndate-released: "{dates[0]}"\n' in citation
     assert released == sorted(released, key=lambda text: [*map(int, text.split("."))], reverse=True)
     sections = re.findall(r"^### (.+)$", changelog, re.M)
     known = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Known limits"}

@@ -27,8 +27,8 @@ from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError, every
 from reality_check.utils.text import nearest
 
-#: Keys that define how files build on each other, and so are allowed in files only.
-_FILE_KEYS = ("base", "variants")
+#: Keys of files only: how they build on each other, and the version of their format.
+_FILE_KEYS = ("base", "variants", "schema_version")
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -200,7 +200,7 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
     """Raise UsageError if a key is unknown, or else if a required key is missing."""
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     unknown = [key for key in data if key not in Experiment.model_fields]
-    valid = ", ".join([*Experiment.model_fields, "base", "variants"])
+    valid = ", ".join([*Experiment.model_fields, *_FILE_KEYS])
     mistakes = [
         f"{where}: unknown key {key!r}; valid keys: {valid}."
         f"{nearest(str(key), Experiment.model_fields)}"

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from reality_check._version import SCHEMA_VERSION
 from reality_check.config.named import GROUPS
 from reality_check.config.plugins import plugins
 from reality_check.config.schema import Experiment
@@ -80,6 +81,10 @@ def json_schema(beside: Path | None = None) -> Schema:
         "description": "By name, keys and values on top; `variant` chooses.",
         "type": "object",
         "additionalProperties": _ref("Experiment"),
+    }
+    top["properties"]["schema_version"] = {
+        "description": "The version of the format (docs/stability.md).",
+        "enum": [*range(1, SCHEMA_VERSION + 1)],
     }
     top["properties"]["suite"] = {
         "description": "Data sets or experiments, for one verdict over all: docs/suites.md.",

@@ -11,8 +11,8 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import find_path
 from reality_check.utils.text import nearest
 
-#: Name and version of the format; the version is raised if older readers would misread a pack.
-SCHEMA, VERSION = "reality-check-pack", 1
+#: Name of the format; its version is that of all files.
+SCHEMA = "reality-check-pack"
 _KEYS = {"from", "methods"}
 
 
@@ -32,7 +32,7 @@ def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[s
             "run, so only their names can be chosen: {from: PACK, methods: [NAME, ...]}."
         )
     file = find_path(str(entry["from"]), beside)
-    archive = unseal(file, SCHEMA, VERSION)
+    archive = unseal(file, SCHEMA)
     # "given" lacks the keys that have their default, because another version may not know them.
     experiment = archive.about["given"]
     methods = {method["name"]: method for method in experiment["methods"]}

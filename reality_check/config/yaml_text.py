@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 import yaml
 from yaml.constructor import SafeConstructor
 
+from reality_check._version import SCHEMA_VERSION
 from reality_check.utils.config_files import is_shipped
 from reality_check.utils.errors import UsageError
+from reality_check.utils.schema_version import check_schema_version
 
 #: Maximum number of values in a file, far more than any experiment has. With nested aliases, a few
 #: lines can stand for billions.
@@ -132,6 +134,11 @@ def dump_yaml(data: Any, compact: bool = False) -> str:
     )
 
 
+def dump_file(data: Mapping[str, Any]) -> str:
+    """Write the keys of a file that :func:`read_yaml` reads, after the version of its format."""
+    return dump_yaml({"schema_version": SCHEMA_VERSION, **data})
+
+
 def unshared(data: Any, depth: int = 0) -> Any:
     """Copy data without shared parts, so that overrides do not change YAML's aliases too."""
     if depth > 50:
@@ -163,11 +170,11 @@ def _parse_shipped(path: Path) -> Any:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read one YAML mapping safely.
+    """Read one YAML mapping safely, without its ``schema_version``, which is checked.
 
     Raises:
         UsageError: the file cannot be read, is not YAML (the message names the line), or is not a
-            mapping.
+            mapping, or was written for a newer program.
     """
     try:
         data = (
@@ -186,4 +193,5 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}{line}: {problem}.") from None
     if not isinstance(data, dict):
         raise UsageError(f"{path} must hold a mapping of keys to values.")
+    check_schema_version(data.pop("schema_version", 1), f"{path}: schema_version")
     return data

@@ -21,14 +21,14 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 
-from reality_check._version import __version__
+from reality_check._version import SCHEMA_VERSION, __version__
 from reality_check.config.compose import compose
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
-from reality_check.config.packs import SCHEMA, VERSION
+from reality_check.config.packs import SCHEMA
 from reality_check.config.schema import Experiment
-from reality_check.config.yaml_text import dump_yaml
+from reality_check.config.yaml_text import dump_file
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.growth import read_steps, write_steps
 from reality_check.studies.output_folder import lock_experiment
@@ -98,7 +98,7 @@ def read_pack(path: Path) -> Pack:
     Raises:
         UsageError: the pack is damaged, was changed, or cannot be read.
     """
-    archive = unseal(path, SCHEMA, VERSION)
+    archive = unseal(path, SCHEMA)
     try:
         experiment = _experiment(path, archive.about)
         steps = tuple(Step(**step) for step in archive.about["steps"])
@@ -199,7 +199,7 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
     ]
     about = {
         "schema": SCHEMA,
-        "version": VERSION,
+        "version": SCHEMA_VERSION,
         "written_by": f"pml-extensions {__version__}",
         "protocol_hash": protocol_hash(pack.experiment),
         "protocol": protocol_settings(pack.experiment),
@@ -210,7 +210,7 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         "steps": [dataclasses.asdict(step) for step in pack.steps],
     }
     records = strict_json(pack.studies, separators=(",", ":"), sort_keys=True)
-    texts = {**pages, _RECORDS: records, "experiment.yaml": dump_yaml(experiment.plain())}
+    texts = {**pages, _RECORDS: records, "experiment.yaml": dump_file(experiment.plain())}
     return seal(about, {**pack.files, **{name: text.encode() for name, text in texts.items()}})
 
 

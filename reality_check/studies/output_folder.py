@@ -13,7 +13,7 @@ from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
-from reality_check.config.yaml_text import dump_yaml, read_yaml
+from reality_check.config.yaml_text import dump_file, read_yaml
 from reality_check.studies.growth import without_growth
 from reality_check.studies.plan import stage_name
 from reality_check.studies.storage import same_database
@@ -126,7 +126,7 @@ def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
 def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
     """Write the resolved experiment into its output folder, unless it is already there."""
     file = own_path(out_dir, "experiment.yaml")
-    text = dump_yaml(experiment.plain())
+    text = dump_file(experiment.plain())
     text = f"# Written by reality-check: the experiment as it is run.\n{text}"
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         atomic_write(file, text)

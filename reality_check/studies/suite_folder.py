@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from reality_check.config.suite import Suite
-from reality_check.config.yaml_text import dump_yaml, read_yaml
+from reality_check.config.yaml_text import dump_file, read_yaml
 from reality_check.studies.output_folder import check_empty
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
@@ -59,7 +59,7 @@ def lock_suite(suite: Suite, out_dir: Path) -> Iterator[None]:
                 "its verdict is about: add it, or name a new --out."
             )
         yield
-    text = dump_yaml({"name": suite.name, "suite": names})
+    text = dump_file({"name": suite.name, "suite": names})
     text = f"# Written by reality-check: the data sets of the suite, a folder each.\n{text}"
     if not file.exists() or file.read_text(encoding="utf-8") != text:
         atomic_write(file, text)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.utils.errors import UsageError
+from reality_check.utils.schema_version import check_schema_version
 from reality_check.utils.text import duplicates, strict_json
 
 #: The file that lists all other files with their checksums.
@@ -64,21 +65,20 @@ def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     return stream.getvalue()
 
 
-def unseal(path: Path, schema: str, version: int) -> Archive:
+def unseal(path: Path, schema: str) -> Archive:
     """Read an archive and check that it is complete and unchanged.
 
     Args:
         path: the archive.
         schema: the value that ``about["schema"]`` must have.
-        version: the value that ``about["version"]`` must have.
 
     Raises:
-        UsageError: the archive is missing, damaged, changed or of another version.
+        UsageError: the archive is missing, damaged, changed or of a newer version.
     """
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(path, archive.infolist())
-            contents = _read_contents(path, archive, schema, version)
+            contents = _read_contents(path, archive, schema)
             files = _read_files(path, archive, contents["files"])
     except UsageError:
         raise
@@ -93,21 +93,14 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     return Archive(contents, files, contents["checksum"])
 
 
-def _read_contents(
-    path: Path, archive: zipfile.ZipFile, schema: str, version: int
-) -> dict[str, Any]:
+def _read_contents(path: Path, archive: zipfile.ZipFile, schema: str) -> dict[str, Any]:
     """Return the file :data:`CONTENTS`, after checking its schema and version."""
     contents = json.loads(archive.read(CONTENTS)) if CONTENTS in archive.namelist() else {}
     if not isinstance(contents, dict) or contents.get("schema") != schema:
         raise UsageError(
             f"{path} is a zip file but no pack; those are written by reality-check pack DIR."
         )
-    if contents.get("version") != version:
-        raise UsageError(
-            f"{path} is a pack of version {contents.get('version')!r}, but this reality-check "
-            f"reads version {version}; write it again from its output folder with reality-check "
-            "pack, or use the reality-check that wrote it."
-        )
+    check_schema_version(contents.get("version"), f"{path}: the version of the pack")
     return contents
 
 

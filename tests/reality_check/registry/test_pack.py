@@ -19,7 +19,7 @@ import reality_check as rc
 from reality_check.api import pack
 from reality_check.cli.main import main
 from reality_check.config.compose import compose
-from reality_check.config.packs import SCHEMA, VERSION
+from reality_check.config.packs import SCHEMA
 from reality_check.config.search import ALL_KEYS
 from reality_check.registry.pack import _hash, open_pack, protocol_hash, read_pack
 from reality_check.studies.plain_study import plain_study, restore_study
@@ -128,7 +128,7 @@ def test_a_pack_from_before_searches_had_kinds_is_read(search: str, tmp_path: Pa
     of = experiment(f"protocol.search={search}")
     record(of, tmp_path / "run")
     file, old = pack(tmp_path / "run"), tmp_path / "old.pack"
-    archive = unseal(file, SCHEMA, VERSION)
+    archive = unseal(file, SCHEMA)
     flat = {key: getattr(of.protocol.search, key) for key in ALL_KEYS if key != "kind"}
     given = {key: value for key, value in flat.items() if value != FLAT.get(key)}
     about = {key: archive.about[key] for key in archive.about if key not in ("files", "checksum")}
@@ -199,7 +199,7 @@ def resealed(made: Path, target: Path, **changes: object) -> Path:
         ({"protocol_hash": "0123456789abcdef"}, "its protocol hash is 0123456789abcdef, but has a"),
         ({"protocol": {}}, "but has a protocol whose hash is"),
         ({"protocol": {"protocol.search.trials": 9}}, "in which protocol.search.trials is another"),
-        ({"version": 0}, "is a pack of version 0, but this reality-check reads version 1"),
+        ({"version": 0}, "the version of the pack is 0, but can only be 1"),
         ({"schema": "other"}, "is a zip file but no pack"),
         ({"steps": [{"odd": 1}]}, "has records that cannot be read"),
         ({"given": {"name": "x"}}, "the key 'dataset' is missing"),

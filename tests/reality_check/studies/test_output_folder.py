@@ -127,6 +127,25 @@ def test_a_folder_with_fingerprints_of_an_earlier_version_is_read_but_not_contin
     assert "has changed" not in message
 
 
+def test_a_folder_has_the_version_of_its_format_and_a_newer_one_is_refused(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    file = tmp_path / "experiment.yaml"
+    text = file.read_text()
+    assert text.count("schema_version: 1\n") == 1
+    file.write_text(text.replace("schema_version: 1\n", ""))  # as until commit 1b535f4
+    assert load_locked(tmp_path) == experiment()
+    for version, words in [
+        (
+            "2\nnew: 1",
+            "is 2, which a newer reality-check wrote: .* up to 1; write pip install",
+        ),
+        ("yes", "is 'yes', but can only be 1"),
+    ]:
+        file.write_text(text.replace("version: 1", f"version: {version}"))
+        with pytest.raises(UsageError, match=f"{re.escape(str(file))}: schema_version {words}"):
+            load_locked(tmp_path)
+
+
 def test_a_key_that_is_newer_than_the_folder_has_its_default_there(tmp_path: Path) -> None:
     lock_experiment(experiment(), tmp_path)
     file = tmp_path / "experiment.yaml"
