@@ -38,7 +38,7 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    title = "write a finished run for the Hugging Face Hub, as CSV, or as cards of its losses"
+    title = "write a finished run for the Hugging Face Hub, as CSV, or as cards of losses"
     command = add_command(commands, "export", run, title, _DETAILS)
     command.add_argument("dir", type=Path, metavar="DIR", help="output folder, or a pack")
     command.add_argument(

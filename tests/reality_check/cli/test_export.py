@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -23,14 +24,14 @@ from reality_check.api import pack
 from reality_check.cli.main import main
 from reality_check.config.compose import compose
 from reality_check.registry.croissant import data_types
+from reality_check.registry.pack import pack_bytes, read_pack
 
 Export = Callable[..., dict[str, bytes]]
-_OWN_CODE = "raise SystemExit('the code of a pack was executed')\n"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run with a claim, code of its own, and settings of its machine."""
+    """A finished run with a claim, and settings of its machine."""
     folder = tmp_path_factory.mktemp("home_of_somebody") / "run"
     claim = "{name: better, source: '000, Table 1', text: A beats b, pairs: [[a, b]]}"
     methods = ", ".join(f"{{name: {name}, base: quick/contrastive}}" for name in "ab")
@@ -43,9 +44,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     plain["methods"][0]["arguments"] = {"collect_stats": [address, "~/somebody/x"]}
     record(compose(plain), folder, above={"a": 0.1})
-    (folder / "sources").mkdir()
-    for name in ("sitecustomize", "mine"):
-        (folder / "sources" / f"{name}.py").write_text(_OWN_CODE)
     return folder
 
 
@@ -178,6 +176,28 @@ def test_nothing_of_the_machine_is_in_it(export: Export, tmp_path: Path, to: str
     )
     for secret in secrets:
         assert secret not in text, secret
+
+
+def test_the_code_in_a_pack_is_not_executed(
+    run: Path, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = b"raise SystemExit('the code of a pack was executed')"
+    (tmp_path / "mine.py").write_bytes(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = read_pack(pack(run, tmp_path / "given.pack"))
+    methods = [each.model_copy(update={"loss": "mine.Loss"}) for each in given.experiment.methods]
+    theirs = dataclasses.replace(
+        given,
+        experiment=given.experiment.model_copy(update={"methods": methods}),
+        files={**given.files, "sources/mine.py": code},
+    )
+    file = tmp_path / "theirs.pack"
+    file.write_bytes(pack_bytes(theirs, {}))
+    for to in ("hub", "card"):
+        export(to, source=file)
+    taken = compose(experiment().plain() | {"methods": [{"from": str(file)}]})
+    assert {method.loss for method in taken.methods} == {"mine.Loss"}
 
 
 @pytest.mark.parametrize(
