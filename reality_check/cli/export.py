@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import argparse
 import io
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from reality_check.config.schema import Experiment
     from reality_check.papers.claim_table import ClaimRow
     from reality_check.report.analysis import Analysis
     from reality_check.report.sections.blocks import Block, Section
 
-_Records: TypeAlias = "Sequence[Mapping[str, Any]]"
 _DETAILS = """\
 hub        a data set for the Hugging Face Hub: card, Parquet, pack, Croissant
 croissant  CSV files, with Croissant 1.1 metadata that describes them
@@ -47,9 +47,9 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--out", type=Path, metavar="FOLDER", required=True, help="folder to write, new or empty"
     )
-    command.add_argument("--method", metavar="NAME", help="of card: this method only")
+    command.add_argument("--method", help="of card: this method only")
     command.add_argument(
-        "--license", metavar="ID", help="of hub and croissant: the results' licence, e.g. cc-by-4.0"
+        "--license", help="of hub and croissant: the results' licence, e.g. cc-by-4.0"
     )
     command.add_argument(
         "--push", metavar="OWNER/NAME", help="of hub: upload it to this data set of the Hub"
@@ -68,12 +68,14 @@ class _Export:
 
 
 def run(options: argparse.Namespace) -> int:
+    import tempfile
+
     from reality_check.registry.hub import check_target, push
     from reality_check.utils.files import atomic_write
 
-    for option, formats in {"method": "card", "license": "hub croissant", "push": "hub"}.items():
-        if getattr(options, option) is not None and options.to not in formats.split():
-            raise UsageError(f"--{option} is for --to {formats.replace(' ', ' and ')} only.")
+    for option, formats in {"method": "card", "license": "hub or croissant", "push": "hub"}.items():
+        if getattr(options, option) is not None and options.to not in formats:
+            raise UsageError(f"--{option} is for --to {formats} only.")
     out = options.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"--out {out} is there already; name a new or empty folder.")
@@ -85,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
     for name, content in files.items():
         atomic_write(out / name, content)
     print(f"{out}: {', '.join(files)}")
-    if options.push is not None:
+    if options.push:
         print(f"Pushed: {push(out, options.push)}")
     return DONE
 
@@ -110,35 +112,62 @@ def _opened(options: argparse.Namespace, folder: Path) -> _Export:
 def _data(export: _Export) -> dict[str, bytes]:
     """Return the files of the formats other than cards, by name."""
     from reality_check.config.yaml_text import dump_yaml
-    from reality_check.registry.croissant import croissant_json, data_types
+    from reality_check.registry.croissant import croissant_json
     from reality_check.report.cards import first_screen
     from reality_check.report.sections.verdict import headline
+    from reality_check.report.tables import csv_of
 
     options, summary = export.options, export.analysis.summary
     is_hub = options.to == "hub"
-    suffix, encode = ("parquet", _parquet) if is_hub else ("csv", _csv)
-    tables = {f"{name}.{suffix}": each for name, each in _records(export).items() if each}
-    types = {name: data_types(records) for name, records in tables.items()}
-    files = {name: encode(records, types[name]) for name, records in tables.items()}
+    suffix = "parquet" if is_hub else "csv"
+    files = {
+        f"{name}.{suffix}": csv_of(records[0], (record.values() for record in records)).encode()
+        for name, records in _records(export).items()
+        if records
+    }
     if options.to == "csv":
         return files
+    tables = {name: _arrow(content) for name, content in files.items()}
+    if is_hub:
+        files = {name: _parquet(table) for name, table in tables.items()}
     licensed = {"license": options.license} if options.license else {}
     front = {
-        "pretty_name": summary.results.name,
-        "tags": ["metric-learning", "pytorch-metric-learning", "reality-check", "croissant"],
+        "tags": ["metric-learning", "pytorch-metric-learning", "reality-check"],
         "configs": [{"config_name": Path(file).stem, "data_files": file} for file in files],
     }
     if is_hub:
         files[export.pack.name] = export.pack.read_bytes()
     about = {"name": summary.results.name, "description": headline(summary), **licensed}
-    files["croissant.json"] = croissant_json(about, files, types).encode()
+    files["croissant.json"] = croissant_json(about, files, tables).encode()
     if is_hub:
         card = first_screen(summary, _usage(export))
         files["README.md"] = f"---\n{dump_yaml(licensed | front)}---\n\n{card}".encode()
     return files
 
 
-def _records(export: _Export) -> dict[str, _Records]:
+def _arrow(content: bytes) -> pyarrow.Table:
+    """Return a CSV file as a table, whose columns get the types of their values."""
+    try:
+        import pyarrow
+        from pyarrow import csv
+    except ImportError:
+        raise UsageError("hub and croissant need: pip install 'pml-extensions[hub]'.") from None
+    return csv.read_csv(
+        pyarrow.BufferReader(content),
+        parse_options=csv.ParseOptions(newlines_in_values=True),
+        convert_options=csv.ConvertOptions(null_values=[""], strings_can_be_null=True),
+    )
+
+
+def _parquet(table: pyarrow.Table) -> bytes:
+    from pyarrow import parquet
+
+    stream = io.BytesIO()
+    parquet.write_table(table, stream)
+    return stream.getvalue()
+
+
+def _records(export: _Export) -> dict[str, Sequence[Mapping[str, Any]]]:
     """Return the tables, by name; some may be empty."""
     from reality_check.report.sections.verdict import comparison_records
     from reality_check.report.tables import result_records
@@ -164,27 +193,6 @@ def _records(export: _Export) -> dict[str, _Records]:
 def _plain(text: str) -> str:
     """Return Markdown without its signs."""
     return text.replace("`", "").replace("**", "")
-
-
-def _csv(records: _Records, types: Mapping[str, str]) -> bytes:
-    from reality_check.report.tables import csv_of
-
-    return csv_of(types, (record.values() for record in records)).encode()
-
-
-def _parquet(records: _Records, types: Mapping[str, str]) -> bytes:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise UsageError("--to hub needs: pip install 'pml-extensions[hub]'.") from None
-    columns = {name: [record[name] for record in records] for name in types}
-    for name, data_type in types.items():
-        if data_type == "Text":  # also numbers and texts in one column
-            columns[name] = [None if value is None else str(value) for value in columns[name]]
-    stream = io.BytesIO()
-    parquet.write_table(pyarrow.table(columns), stream)
-    return stream.getvalue()
 
 
 def _cards(export: _Export) -> Iterator[tuple[str, bytes]]:
@@ -222,6 +230,9 @@ def _usage(export: _Export, methods: str = "", *further: Block) -> Section:
     source, pushed = export.pack.name, export.options.push
     if pushed:
         source = f"hf://datasets/{pushed}/{source}@main"
-    text = "In a YAML of reality-check (pml-extensions), this trains nothing again:"
     lines = f"methods:\n  - {{from: {source}{methods}}}\n  - {{name: mine, loss: my_losses.Mine}}"
-    return Section("use", "Comparing a new loss", (text, Code(lines, "yaml"), *further))
+    yaml = (
+        "In a YAML of reality-check (pml-extensions), without training again:",
+        Code(lines, "yaml"),
+    )
+    return Section("use", "Comparing a new loss", (*yaml, *further))

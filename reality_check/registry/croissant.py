@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _MEDIA_TYPES = {
     ".csv": "text/csv",
     ".parquet": "application/x-parquet",
     ".pack": "application/zip",
 }
-#: The data type of a column whose values have these types, in schema.org; others are texts.
-_DATA_TYPES = {
-    frozenset({bool}): "Boolean",
-    frozenset({int}): "Integer",
-    frozenset({float}): "Float",
-    frozenset({int, float}): "Float",
-}
+#: Data types of schema.org by those of Arrow; others are texts.
+_DATA_TYPES = {"bool": "Boolean", "int64": "Integer", "double": "Float"}
 #: The terms of the standard's JSON-LD context that only get its prefix.
 _TERMS = (
     "arrayShape citeAs column containedIn equivalentProperty extract field fileProperty fileObject "
@@ -43,27 +41,17 @@ _CONTEXT = {
 }
 
 
-def data_types(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the data type of each column, from records with the same keys: Float, Text, ..."""
-    types = {}
-    for name in records[0]:
-        values = [record[name] for record in records]
-        kinds = {float if isinstance(value, float) else type(value) for value in values}
-        types[name] = _DATA_TYPES.get(frozenset(kinds - {type(None)}), "Text")
-    return types
-
-
 def croissant_json(
     about: Mapping[str, Any],
     files: Mapping[str, bytes],
-    tables: Mapping[str, Mapping[str, str]],
+    tables: Mapping[str, pyarrow.Table],
 ) -> str:
     """Return the metadata of a folder as Croissant 1.1, which is JSON-LD.
 
     Args:
         about: further terms of schema.org about the whole, such as name, description and license.
         files: the described files by name.
-        tables: the data types of the columns of each table, by the name of its file.
+        tables: the tables by the names of their files.
     """
     distribution = [
         {
@@ -76,16 +64,16 @@ def croissant_json(
         for name, content in files.items()
     ]
     record_sets = []
-    for file, types in tables.items():
+    for file, content in tables.items():
         table = PurePath(file).stem
         fields = [
             {
                 "@type": "cr:Field",
-                "@id": f"{table}/{column}",
-                "dataType": f"sc:{data_type}",
-                "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+                "@id": f"{table}/{column.name}",
+                "dataType": f"sc:{_DATA_TYPES.get(str(column.type), 'Text')}",
+                "source": {"fileObject": {"@id": file}, "extract": {"column": column.name}},
             }
-            for column, data_type in types.items()
+            for column in content.schema
         ]
         record_sets.append({"@type": "cr:RecordSet", "@id": table, "field": fields})
     whole = {
@@ -96,4 +84,4 @@ def croissant_json(
         "distribution": distribution,
         "recordSet": record_sets,
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(whole, indent=1) + "\n"

@@ -21,7 +21,7 @@ def check_target(name: str) -> None:
         from huggingface_hub import get_token
     except ImportError:
         raise UsageError("--push needs: pip install 'pml-extensions[hub]'.") from None
-    if get_token() is None:
+    if not get_token():
         raise UsageError(
             "--push needs a token of the Hub: run hf auth login, or set HF_TOKEN to one that may "
             "write."
@@ -48,4 +48,4 @@ def push(folder: Path, name: str) -> str:
         raise UsageError(
             f"{folder} was written, but could not be pushed to {name} ({one_line(error)})."
         ) from error
-    return str(url)
+    return url

@@ -251,9 +251,12 @@ def _table_settings(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, 
 
 def public(pack: Pack) -> Pack:
     """Return a copy of the pack without folders and settings of the machine in its experiment."""
-    plain: dict[str, Any] = without_folders(pack.experiment.plain())
-    plain |= dict.fromkeys(("storage", "studies", "command"))
-    plain |= {"slurm": {}, "device": "auto"}
+    plain = {
+        **without_folders(pack.experiment.plain()),
+        **dict.fromkeys(("storage", "studies", "command")),
+        "slurm": {},
+        "device": "auto",
+    }
     return dataclasses.replace(pack, experiment=compose(plain, where=pack.label))
 
 

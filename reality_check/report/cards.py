@@ -62,7 +62,11 @@ def loss_card(
     title = f"The loss {summary.records[method].loss} in {summary.results.name}."
     sections = [
         Section("scores", "", (title, ComparisonTables(tables), legend(summary))),
-        Section("verdict", "Verdict", (*verdict, NOISE_TEXTS[summary.evidence])),
+        Section(
+            "verdict",
+            "Verdict",
+            (*verdict, NOISE_TEXTS[summary.evidence]),
+        ),
         Section(
             "protocol",
             "Protocol",

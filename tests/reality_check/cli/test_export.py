@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import io
 import json
+import math
 import re
 import socket
 import zipfile
@@ -21,10 +22,12 @@ from support.recorded_runs import experiment, record
 
 import reality_check as rc
 from reality_check.api import pack
+from reality_check.cli.export import _arrow
 from reality_check.cli.main import main
 from reality_check.config.compose import compose
-from reality_check.registry.croissant import data_types
+from reality_check.registry.croissant import croissant_json
 from reality_check.registry.pack import pack_bytes, read_pack
+from reality_check.report.tables import csv_of
 
 Export = Callable[..., dict[str, bytes]]
 
@@ -131,13 +134,21 @@ def test_croissant_describes_every_file_and_column(
 
 
 def test_types_of_columns() -> None:
-    records: list[dict[str, Any]] = [
-        {"whole": 1, "number": 1, "flag": True, "mixed": "x", "none": None},
-        {"whole": None, "number": 2.5, "flag": False, "mixed": 2, "none": None},
-    ]
-    assert data_types(records) == {
-        "whole": "Integer", "number": "Float", "flag": "Boolean", "mixed": "Text", "none": "Text",
-    }  # fmt: skip
+    values: dict[str, list[Any]] = {"whole": [1, None], "number": [1, 2.5], "flag": [True, False]}
+    values |= {"mixed": ["x", 2], "none": [None, None]}
+    values |= {"lines": ["a\nb", "NaN"], "infinite": [math.inf, 0.1 + 0.2]}
+    table = _arrow(csv_of(values, zip(*values.values(), strict=True)).encode())
+    assert table.to_pydict() == values | {"mixed": ["x", "2"]}
+    fields = json.loads(croissant_json({}, {}, {"x.csv": table}))["recordSet"][0]["field"]
+    assert {field["@id"]: field["dataType"] for field in fields} == {
+        "x/whole": "sc:Integer",
+        "x/number": "sc:Float",
+        "x/flag": "sc:Boolean",
+        "x/mixed": "sc:Text",
+        "x/none": "sc:Text",
+        "x/lines": "sc:Text",
+        "x/infinite": "sc:Float",
+    }
 
 
 def test_the_card_of_a_loss(export: Export) -> None:
@@ -206,7 +217,7 @@ def test_the_code_in_a_pack_is_not_executed(
         (["--to", "card", "--method", "c"], "has no method 'c'; it has a, b"),
         (["--to", "csv", "--method", "a"], "--method is for --to card only"),
         (["--to", "csv", "--push", "me/x"], "--push is for --to hub only"),
-        (["--to", "csv", "--license", "mit"], "--license is for --to hub and croissant only"),
+        (["--to", "csv", "--license", "mit"], "--license is for --to hub or croissant only"),
         (["--to", "hub", "--push", "mine"], "--push mine: write OWNER/NAME"),
         (["--to", "hub", "--push", "me/x"], "--push needs a token of the Hub"),
     ],
