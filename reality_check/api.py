@@ -21,7 +21,9 @@ from reality_check.registry.joining import joined
 from reality_check.registry.pack import (
     open_pack,
     pack_bytes,
+    public,
     recorded_of,
+    unpacked,
     without_queries,
     write_folder,
 )
@@ -362,10 +364,10 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
     folder = Path(out_dir)
     target = folder.resolve().with_name(f"{folder.resolve().name}.pack")
     target = _checked_file(target if file is None else Path(file))
-    content = open_pack(folder)
+    content = public(open_pack(folder))
     if not queries:
         content = without_queries(content)
-    atomic_write(target, pack_bytes(content, pack_pages(collect(recorded_of(folder)))))
+    atomic_write(target, pack_bytes(content, pack_pages(collect(unpacked(content)))))
     return target
 
 

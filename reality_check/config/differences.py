@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
+
+from reality_check.utils.passwords import without_password
 
 #: The key in ``code`` of the fingerprints of all pretrained weights, joined by ", ". The first is
 #: that of the network that the methods share.
 WEIGHTS = "pretrained weights"
+#: The folders of an absolute path, maybe after the name of a library, as in hf:/a/folder.
+_FOLDERS = re.compile(r"^(\w{2,}:)?(?!//)(?:[/~]|[A-Za-z]:[\\/])(?:.*[\\/])?(?=[^\\/])", re.DOTALL)
 
 
 def differing_keys(first: Any, second: Any, path: str = "") -> Iterator[str]:
@@ -42,7 +47,7 @@ def conflicting_keys(
         classes: classes whose fingerprints may differ too.
     """
     keys = []
-    for key in differing_keys(first, second):
+    for key in differing_keys(without_folders(first), without_folders(second)):
         name = key.removeprefix("code.")
         if may_differ(key) or key == "code":  # only one of the two has any fingerprints
             continue
@@ -68,6 +73,15 @@ def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
             return absent
         data = data[part]
     return data
+
+
+def without_folders(value: Any) -> Any:
+    """Return nested data with absolute paths reduced to their names, and URLs without passwords."""
+    if isinstance(value, Mapping):
+        return {key: without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return list(map(without_folders, value))
+    return _FOLDERS.sub(r"\1", without_password(value)) if isinstance(value, str) else value
 
 
 def texts_in(value: Any) -> Iterator[str]:

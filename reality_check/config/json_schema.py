@@ -35,6 +35,7 @@ _FROM_PACK: Schema = {
     "type": "object",
     "properties": {
         "from": {**_STRING, "description": "A pack, in which these methods have their results."},
+        "sha256": {**_STRING, "description": "That of the file, if it is given by URL."},
         "methods": {"type": "array", "items": _STRING, "description": "Their names, if not all."},
     },
     "required": ["from"],

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from pml_extensions.functional import allow_tf32
+from reality_check.config.differences import without_folders
 from reality_check.config.messages import validate
 from reality_check.config.model import Model
 from reality_check.config.training import Augment
@@ -290,8 +291,9 @@ def _write_other_arrays(
     crop = "" if recipe["crop_size"] is None else f", crops of {recipe['crop_size']} pixels"
     until = recipe.get("model", {}).get("frozen")
     head = f", {recipe['head']}" if until is None else ""
+    shown = without_folders(recipe)
     origin = (
-        f"{recipe['data']} through {recipe['trunk']}, weights {recipe['weights']} "
+        f"{recipe['data']} through {shown['trunk']}, weights {shown['weights']} "
         f"{origin_mark(until, recipe['state'])}{head}{crop}"
     )
     arrays: dict[str, Any] = {

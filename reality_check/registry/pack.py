@@ -23,7 +23,7 @@ from optuna.storages import BaseStorage
 
 from reality_check._version import SCHEMA_VERSION, __version__
 from reality_check.config.compose import compose
-from reality_check.config.differences import value_at
+from reality_check.config.differences import value_at, without_folders
 from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.config.packs import SCHEMA
@@ -89,7 +89,7 @@ def recorded_of(path: Path) -> RecordedExperiment:
     Raises:
         UsageError: the path is neither, the pack was changed, or the folder lacks its records.
     """
-    return read_recorded(path) if path.is_dir() else _unpacked(read_pack(path))
+    return read_recorded(path) if path.is_dir() else unpacked(read_pack(path))
 
 
 def read_pack(path: Path) -> Pack:
@@ -189,10 +189,10 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
     """Return a pack as the content of a file; the same folder gives the same bytes.
 
     Args:
-        pack: The pack of an output folder.
+        pack: The pack of an output folder, as :func:`public` returns it.
         pages: Contents by name of further files, for people and other programs.
     """
-    experiment = compose(public(pack.experiment), where=pack.label)
+    experiment = pack.experiment
     origins = [study["attributes"].get("about", {}) for study in pack.studies.values()]
     environments = [
         f"{origin['versions']}; {origin['machine']}" for origin in origins if "versions" in origin
@@ -201,9 +201,9 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         "schema": SCHEMA,
         "version": SCHEMA_VERSION,
         "written_by": f"pml-extensions {__version__}",
-        "protocol_hash": protocol_hash(pack.experiment),
-        "protocol": protocol_settings(pack.experiment),
-        "data": pack.experiment.code["dataset"],
+        "protocol_hash": protocol_hash(experiment),
+        "protocol": protocol_settings(experiment),
+        "data": experiment.code["dataset"],
         "environment": list(dict.fromkeys(environments)),  # software and machines
         "experiment": experiment.plain(),
         "given": not_default(experiment),
@@ -224,7 +224,7 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
 
     Defaults are left out, so that a key added by a later version changes no hash.
     """
-    changed = not_default(experiment).items()
+    changed = without_folders(not_default(experiment)).items()
     return dict(_table_settings({k: v for k, v in changed if k not in _OUTSIDE_PROTOCOL}, ""))
 
 
@@ -249,20 +249,15 @@ def _table_settings(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, 
             yield f"{path}{key}", value
 
 
-def public(experiment: Experiment) -> dict[str, Any]:
-    """Return the experiment as plain data, without paths and settings of the machine."""
-    plain = experiment.plain() | dict.fromkeys(("storage", "studies", "command"))
-    plain |= {"slurm": {}, "device": "auto"}
-    dataset = plain["dataset"]
-    # Of a path, only the name of the file or folder is kept.
-    for settings in (dataset, dataset.get("arguments") or {}):
-        for key in {"path", "root"} & {*settings}:
-            if isinstance(settings[key], str):
-                settings[key] = Path(settings[key]).name
-    for method in plain["methods"]:
-        if method["packed"]:
-            method["packed"]["file"] = Path(method["packed"]["file"]).name
-    return plain
+def public(pack: Pack) -> Pack:
+    """Return a copy of the pack without folders and settings of the machine in its experiment."""
+    plain = {
+        **without_folders(pack.experiment.plain()),
+        **dict.fromkeys(("storage", "studies", "command")),
+        "slurm": {},
+        "device": "auto",
+    }
+    return dataclasses.replace(pack, experiment=compose(plain, where=pack.label))
 
 
 def restore(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
@@ -283,7 +278,7 @@ def write_folder(pack: Pack, out_dir: Path) -> None:
     lock_experiment(pack.experiment, out_dir)
 
 
-def _unpacked(pack: Pack) -> RecordedExperiment:
+def unpacked(pack: Pack) -> RecordedExperiment:
     """Open the experiment of a pack in a temporary folder; its studies are in memory."""
     folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="reality_check_")))
     if pack.steps:

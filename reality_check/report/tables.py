@@ -169,15 +169,20 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
     return [comparison_table(summary, name, metrics) for name in summary.categories if metrics]
 
 
-def results_csv(results: ExperimentResults) -> str:
-    """Return ``results.csv``: each score, followed by the user's columns of its method."""
+def result_records(results: ExperimentResults) -> list[dict[str, Any]]:
+    """Return each score, with the user's columns of its method, as a dict."""
     by_method = {m.name: {value.name: value.value for value in m.columns} for m in results.methods}
     names = dict.fromkeys(name for values in by_method.values() for name in values)
-    lines = (
-        [*row.record().values(), *map(by_method.get(row.method, {}).get, names)]
+    return [
+        {**row.record(), **{name: by_method.get(row.method, {}).get(name) for name in names}}
         for row in results.rows
-    )
-    return csv_of((*COLUMNS, *names), lines)
+    ]
+
+
+def results_csv(results: ExperimentResults) -> str:
+    """Return ``results.csv``: each score, followed by the user's columns of its method."""
+    records = result_records(results)
+    return csv_of(records[0] if records else COLUMNS, (record.values() for record in records))
 
 
 def trials_csv(results: ExperimentResults) -> str:

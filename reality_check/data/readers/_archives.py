@@ -9,7 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from reality_check.data._bytes import byte_progress
+from reality_check.utils.byte_progress import byte_progress
 from reality_check.utils.errors import UsageError
 
 _PREFIX = ".unpacking-"

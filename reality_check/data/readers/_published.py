@@ -13,7 +13,7 @@ import numpy as np
 
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers._archives import unpack
-from reality_check.data.readers._download import RemoteFile, check_file, download
+from reality_check.utils.download import RemoteFile, check_file, download
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.paths import expand_path

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._lists import assemble, read_lines
 from reality_check.data.readers._published import PublishedDataset, first_existing
+from reality_check.utils.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
 _ORIGINAL = ("cars_annos.mat", "car_ims")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._lists import Line, assemble, read_lines
 from reality_check.data.readers._published import PublishedDataset
+from reality_check.utils.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
 _FIRST_TEST_CLASS = 101

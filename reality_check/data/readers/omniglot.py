@@ -8,8 +8,8 @@ import numpy as np
 
 from reality_check.data.cache._sources import images_below
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._published import PublishedDataset, first_existing
+from reality_check.utils.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
 _PAGE = "https://github.com/brendenlake/omniglot/tree/master/python"

@@ -555,6 +555,7 @@ def test_output_folder_of_another_experiment(
         ["merge", "out", "theirs.pack", "--out", "both"],
         ["leaderboard", "out", "--out", "board.html"],
         ["verdicts", "out"],
+        ["export", "out", "--to", "csv", "--out", "exported"],
         ["track", "out", "tensorboard"],
     ],
 )

@@ -29,7 +29,7 @@ from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.utils.processes import this_process
 
 COMMANDS = (
-    *("init", "check", "run", "status", "report", "show", "pack", "merge", "leaderboard"),
+    *("init", "check", "run", "status", "report", "show", "pack", "merge", "leaderboard", "export"),
     *("worker", "verdicts", "claim", "compare"),
 )
 

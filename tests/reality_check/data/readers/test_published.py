@@ -16,7 +16,6 @@ from support.file_server import served
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers import _published
 from reality_check.data.readers._archives import unpack
-from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
 from reality_check.data.readers.cars196 import CARS196
 from reality_check.data.readers.cub200 import CUB200
@@ -24,6 +23,7 @@ from reality_check.data.readers.in_shop import IN_SHOP
 from reality_check.data.readers.omniglot import OMNIGLOT
 from reality_check.data.readers.stanford_online_products import ONLINE_PRODUCTS
 from reality_check.utils.config_files import config_files
+from reality_check.utils.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
 PETS = PublishedDataset(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check._version import __version__
-from reality_check.data._bytes import byte_progress, format_bytes, size_of
+from reality_check.utils.byte_progress import byte_progress, format_bytes, size_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import say

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from reality_check.data.readers import _download
-from reality_check.data.readers._download import RemoteFile
+from reality_check.utils import download as _download
 from reality_check.utils import locks as _locks
+from reality_check.utils.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
 CONTENT = random.Random(0).randbytes(3_000_000)
