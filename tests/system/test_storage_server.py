@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,11 @@ def seen(password: bytes) -> list[str]:
     return found
 
 
+def workers(out: Path) -> list[int]:
+    logs = "".join(log.read_text() for log in (out / "logs").glob("worker*.log"))
+    return [int(pid) for pid in re.findall(r"worker \d begins: process (\d+)", logs)]
+
+
 def wait_for_lease(out: Path) -> Node:
     """Start servers until one is not refused."""
     begun, refusals = time.monotonic(), []
@@ -144,8 +150,17 @@ def test_a_server_whose_node_is_killed_has_a_successor_and_nothing_is_lost(
     second = None
     try:
         checkpoints = out / "normalized_softmax"
-        wait_until(lambda: process.poll() is not None or any(checkpoints.rglob("*.pt")), 240)
+        wait_until(
+            lambda: (
+                process.poll() is not None
+                or (any(checkpoints.rglob("*.pt")) and len(workers(out)) == 2)
+            ),
+            240,
+        )
         assert process.poll() is None, process.complaints()
+        training = workers(out)
+        for pid in training:  # they would be done before the server is killed
+            os.kill(pid, signal.SIGSTOP)
         assert "serves this folder" in Node(folder).refusal  # on another node
         here = as_user("nobody", sys.executable, "-c", _SERVE, str(out))
         refused = subprocess.run(here, capture_output=True, text=True, check=False)
@@ -153,6 +168,8 @@ def test_a_server_whose_node_is_killed_has_a_successor_and_nothing_is_lost(
         password = (out / "storage/password").read_bytes()
         assert seen(password) == []
         first.kill()
+        for pid in training:
+            os.kill(pid, signal.SIGCONT)
         second = wait_for_lease(out)
         assert process.wait(400) == 0, process.complaints()
         complete = counts(out)

@@ -32,8 +32,9 @@ class TestAngular(ProxyLossContract):
 
 
 def test_failures_of_a_plain_module_are_ranked_and_what_it_has_not_is_skipped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     file = tmp_path / "test_angular.py"
     file.write_text(FILE)
     words = [
