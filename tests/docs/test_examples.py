@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -251,10 +252,12 @@ def execute(line: str, extra: tuple[str, ...]) -> None:
             patch.setenv(name, value)
         if words[0] == "reality-check":
             parse(words[1:])
-            more = extra if words[1] in ("run", "check") else ()
+            more = extra if words[1] in ("run", "check", "embed") else ()
             status = cli.main([*words[1:], *more])
         elif words[0] == "python":
-            status = subprocess.run([sys.executable, *words[1:]], timeout=300).returncode
+            patch.setattr(sys, "argv", words[1:])
+            runpy.run_path(words[1], run_name="__main__")
+            return
         else:
             status = subprocess.run(["bash", "-c", line], timeout=60).returncode
     assert status == 0, f"{line}: exit status {status}"
