@@ -39,7 +39,7 @@ Is this loss really better? Runs deep-metric-learning losses under one
 protocol: class-disjoint cross-validation, hyper-parameter search with equal
 budgets, reproductions with fresh seeds, and a report with intervals.
 
-A first look: four losses on built-in images, in a few minutes:
+A first look: three losses on built-in images, in a few minutes:
   reality-check run quickstart --workers 2
 
 Your own loss, in an empty folder:
