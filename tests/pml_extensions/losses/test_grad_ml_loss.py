@@ -388,7 +388,7 @@ CLASSES = torch.tensor(UNBALANCED)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["disjoint", "all_k3", "reference", "pairs"])
+@pytest.mark.parametrize("name", CALLS)
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compiles_to_one_graph(name: str) -> None:
     if name.startswith("all") and torch.__version__ < (2, 6):
@@ -396,8 +396,8 @@ def test_compiles_to_one_graph(name: str) -> None:
     x = embeddings(13).float()
     call, kwargs = CALLS[name](x, embeddings(5).float())
     fast = compiled(GradMLLoss(**kwargs), fullgraph=True)
-    # The compiled graph serves other labels too, without a quadruple.
-    for labels in (CLASSES, torch.zeros(13, dtype=torch.long)):
+    # The compiled graph serves other labels too, with more quadruples, fewer and none.
+    for labels in (CLASSES, torch.arange(13) % 5, torch.zeros(13, dtype=torch.long)):
         results = []
         for loss in (GradMLLoss(**kwargs), fast):
             leaf = x.clone().requires_grad_()
@@ -407,11 +407,11 @@ def test_compiles_to_one_graph(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["disjoint", "all_k2", "triplets"])
+@pytest.mark.parametrize("name", CALLS)
 def test_compiles_with_breaks_by_default(name: str) -> None:
     x = embeddings(13).float()
     call, kwargs = CALLS[name](x, embeddings(5).float())
-    is_whole = name != "all_k2"
+    is_whole = name in ("disjoint", "pairs", "triplets")
     torch.testing.assert_close(
         compiled(GradMLLoss(**kwargs), fullgraph=is_whole)(x, CLASSES, **call),
         GradMLLoss(**kwargs)(x, CLASSES, **call),
