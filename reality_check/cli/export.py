@@ -96,7 +96,7 @@ def _opened(options: argparse.Namespace, folder: Path) -> _Export:
     """Open a pack, or pack a finished output folder into a temporary folder and open that."""
     from reality_check.api import pack
     from reality_check.papers.claim_table import claim_rows
-    from reality_check.registry.pack import read_pack, recorded_of
+    from reality_check.registry.pack import read_pack, unpacked
     from reality_check.report.analysis import Analysis
     from reality_check.report.collect import collect
     from reality_check.report.summary import Summary
@@ -104,9 +104,9 @@ def _opened(options: argparse.Namespace, folder: Path) -> _Export:
     path = options.dir
     if path.is_dir():
         path = pack(path, folder / f"{path.resolve().name}.pack")
-    experiment = read_pack(path).experiment
-    analysis = Analysis(Summary(collect(recorded_of(path))))
-    return _Export(options, path, experiment, analysis, claim_rows([], [path]))
+    content = read_pack(path)
+    analysis = Analysis(Summary(collect(unpacked(content))))
+    return _Export(options, path, content.experiment, analysis, claim_rows([], [path]))
 
 
 def _data(export: _Export) -> dict[str, bytes]:
