@@ -320,7 +320,7 @@ class Clock:
     def wrap_storage(self) -> None:
         """All that a worker asks of its storage."""
         public = [name for name in vars(BaseStorage) if re.match(r"(create|delete|get|set)_", name)]
-        for name in (*public, "record_heartbeat", "_get_stale_trial_ids"):
+        for name in (*public, "set_trial_user_attrs", "record_heartbeat", "_get_stale_trial_ids"):
             self.wrap(PatientStorage, name, "storage")
         self.wrap(recorded_room, "open_storage", "opening")
         self.wrap(loop_room, "pause", "waiting")

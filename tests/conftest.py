@@ -18,6 +18,7 @@ import simulated_cuda
 import torch
 from simulated_cuda import Device
 from support import servers
+from support.disk import read_migrations_once
 from support.examples import register_profiles
 from support.paths import TINY
 
@@ -28,6 +29,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 torch.set_num_threads(1)
 register_profiles()
+read_migrations_once()
 
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would the
 # processes that tests start and interrupt.

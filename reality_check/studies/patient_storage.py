@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import optuna
 import sqlalchemy
 from optuna.storages import RDBStorage, _CachedStorage
+from optuna.storages._rdb.models import TrialUserAttributeModel
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.studies.retries import Retries
@@ -76,6 +77,20 @@ class _RepeatedDatabase:
 
         return self._retries.call(start)
 
+    def set_trial_user_attrs(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
+        """Write attributes of a running trial in one transaction; Optuna has one for each."""
+
+        def write() -> None:
+            # The session ends in any case, and takes back what was not committed.
+            with contextlib.closing(self.database.scoped_session()) as session:
+                for key, value in attributes.items():
+                    self.database._set_trial_attr_without_commit(
+                        session, TrialUserAttributeModel, trial_id, key, value
+                    )
+                session.commit()
+
+        self._retries.call(write)
+
 
 class PatientStorage(_CachedStorage):
     """Optuna's cached database, whose calls are repeated while the server does not answer.
@@ -133,6 +148,10 @@ class PatientStorage(_CachedStorage):
             if trial.state is state and trial.values == expected:
                 return True
             raise
+
+    def set_trial_user_attrs(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
+        """Write attributes of a running trial: all of them, or none."""
+        self._repeated.set_trial_user_attrs(trial_id, attributes)
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Record for how many seconds this worker has been running the trial."""

@@ -71,6 +71,7 @@ class RecordedExperiment:
                 "Bring that file back; if it was named by a path from the folder in which the run "
                 "began, write this command there."
             )
+        self._ids: dict[str, int] = {}  # of studies in the storage by their names
         self._complete: dict[StudyKey, StudyState] = {}
         self._studies: dict[StudyKey, Study] = {}
 
@@ -132,10 +133,12 @@ class RecordedExperiment:
     def _read(self, key: StudyKey) -> StudyRecord | None:
         """Return the stored records of a study, or ``None`` if it was not begun."""
         name, storage = study_name(self.experiment, key.name), self.storage
-        try:
-            study_id = storage.get_study_id_from_name(name)
-        except KeyError:
-            return None
+        if name not in self._ids:
+            try:
+                self._ids[name] = storage.get_study_id_from_name(name)
+            except KeyError:
+                return None
+        study_id = self._ids[name]
         trials = storage.get_all_trials(study_id, deepcopy=False)
         return StudyRecord(tuple(map(read_trial, trials)), storage.get_study_user_attrs(study_id))
 

@@ -70,6 +70,7 @@ def read_trial(trial: FrozenTrial) -> TrialRecord:
 
 def set_attributes(trial: Any, **attributes: Any) -> None:
     """Write attributes of :class:`TrialRecord` into a running trial of Optuna."""
+    written: dict[str, Any] = {}
     for key, value in attributes.items():
         if key not in _ATTRIBUTES:
             raise TypeError(f"a trial has no attribute {key!r}")
@@ -77,9 +78,10 @@ def set_attributes(trial: Any, **attributes: Any) -> None:
             # Each score is one attribute, so that Optuna's tools can sort trials by it.
             for category, metrics in value.items():
                 for metric, score in metrics.items():
-                    trial.set_user_attr(f"{_SCORE_PREFIX}{category}/{metric}", score)
+                    written[f"{_SCORE_PREFIX}{category}/{metric}"] = score
         else:
-            trial.set_user_attr(key, value)
+            written[key] = value
+    trial.storage.set_trial_user_attrs(trial._trial_id, written)
 
 
 def _nested_scores(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:

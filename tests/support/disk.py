@@ -1,10 +1,11 @@
-"""Disks that nobody waits for, in processes that are killed and never lose their power."""
+"""Storages that take less time: in processes that never lose their power, or open hundreds."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 
+from optuna.storages._rdb.storage import _VersionManager
 from sqlalchemy import Engine
 from sqlalchemy.event import listen
 
@@ -18,3 +19,11 @@ def do_not_wait_for_the_disk() -> None:
             raw.execute("PRAGMA synchronous=OFF")
 
     listen(Engine, "connect", connected)
+
+
+def read_migrations_once() -> None:
+    """Optuna loads its migrations at each opening of a storage, which is most of what it takes."""
+    manager = object.__new__(_VersionManager)
+    manager.url = "sqlite://"  # they are the same for each
+    migrations = manager._create_alembic_script()
+    _VersionManager._create_alembic_script = lambda self: migrations  # type: ignore[method-assign]

@@ -21,8 +21,10 @@ from typing import Any
 from reality_check.cli.main import main as be_command
 from support import spares
 from support.blank_figures import BlankFiles
-from support.disk import do_not_wait_for_the_disk
+from support.disk import do_not_wait_for_the_disk, read_migrations_once
 from support.pace import slowness
+
+read_migrations_once()
 
 #: Attributes of modules or classes, by their names, that are to be others.
 Settings = dict[str, dict[str, Any]]

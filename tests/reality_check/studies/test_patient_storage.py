@@ -71,6 +71,20 @@ def test_a_repeated_result_is_accepted_and_another_refused(
         database.set_trial_state_values(other._trial_id, TrialState.COMPLETE, [0.5])
 
 
+def test_attributes_of_a_trial_are_written_all_or_none(database: PatientStorage) -> None:
+    study = optuna.create_study(storage=database)
+    study.enqueue_trial({})
+    trial = study.ask()
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        database.set_trial_user_attrs(trial._trial_id, {"first": 1, "second": object()})
+    assert database.get_trial(trial._trial_id).user_attrs == {}
+    database.set_trial_user_attrs(trial._trial_id, {"first": 1, "second": [2]})
+    assert database.get_trial(trial._trial_id).user_attrs == {"first": 1, "second": [2]}
+    database.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+    with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
+        database.set_trial_user_attrs(trial._trial_id, {"first": 3})
+
+
 @pytest.mark.usefixtures("quick")
 def test_a_trial_made_twice_leaves_one_complete_trial_an_index(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
