@@ -28,6 +28,7 @@ API = {
     "evaluation": ("pml_extensions.evaluation",),
     "functional": ("pml_extensions.functional",),
     "distributed": ("pml_extensions.distributed",),
+    "sentence_transformers": ("pml_extensions.sentence_transformers",),
     "testing": ("pml_extensions.testing",),
 }
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
