@@ -23,8 +23,8 @@ TINY = [
     "protocol=quick_one_search",
     "dataset.classes=24",
     "dataset.images_per_class=6",
-    "protocol.training.iterations_per_epoch=3",
-    "protocol.training.max_epochs=2",
+    "protocol.training.iterations_per_epoch=1",
+    "protocol.training.max_epochs=1",
     "protocol.training.batch_size=8",
     "protocol.training.embedding_size=8",
     "protocol.search.trials=2",
@@ -211,7 +211,7 @@ model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick_one_search
   split: {folds: 2}
-  training: {iterations_per_epoch: 3, max_epochs: 1, embedding_size: 8, batch_size: 8}
+  training: {iterations_per_epoch: 1, max_epochs: 1, embedding_size: 8, batch_size: 8}
   search: {trials: 1, startup_trials: 1}
   reproductions: 1
   categories: [aggregate]
