@@ -31,8 +31,8 @@ from reality_check.utils.errors import UsageError, WorkFailed
 #: Of 10 trials, 8 and 7 continue.
 RACE = {"kind": "subsets", "trials": 10, "budget": 3, "race": [0.8, 0.7], "retrain": "best"}
 TRAINING = {
-    "max_epochs": 8,
-    "iterations_per_epoch": 2,
+    "max_epochs": 4,
+    "iterations_per_epoch": 1,
     "evaluate_every": 1,
     "patience": 3,
     "batch_size": 8,
