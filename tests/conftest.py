@@ -198,7 +198,7 @@ def simulated_gpu() -> Device:
 MakeImages = Callable[..., ImageSet]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_images() -> MakeImages:
     """A function that makes classes of noisy 16 x 16 patterns."""
 

@@ -20,7 +20,7 @@ suite:
 model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick
-  training: {batch_size: 8, iterations_per_epoch: 2, max_epochs: 2, evaluate_every: 1}
+  training: {batch_size: 8, iterations_per_epoch: 1, max_epochs: 1, evaluate_every: 1}
   search: {trials: 9, budget: 3, race: [0.67]}
 methods: [quick/contrastive, {base: quick/proxy_nca, samples_per_class: 2}]
 device: cpu

@@ -15,6 +15,7 @@ from support.pace import slowness
 from support.preloaded import Started
 
 from reality_check.config.metrics import METRICS
+from reality_check.studies.output_folder import load_locked
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
@@ -23,8 +24,8 @@ TINY = [
     "protocol=quick_one_search",
     "dataset.classes=24",
     "dataset.images_per_class=6",
-    "protocol.training.iterations_per_epoch=3",
-    "protocol.training.max_epochs=2",
+    "protocol.training.iterations_per_epoch=1",
+    "protocol.training.max_epochs=1",
     "protocol.training.batch_size=8",
     "protocol.training.embedding_size=8",
     "protocol.search.trials=2",
@@ -211,7 +212,7 @@ model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick_one_search
   split: {folds: 2}
-  training: {iterations_per_epoch: 3, max_epochs: 1, embedding_size: 8, batch_size: 8}
+  training: {iterations_per_epoch: 1, max_epochs: 1, embedding_size: 8, batch_size: 8}
   search: {trials: 1, startup_trials: 1}
   reproductions: 1
   categories: [aggregate]
@@ -256,7 +257,13 @@ def test_five_kinds_of_losses(lab: Path) -> None:
     plain = said[said.index("plain (") : said.index("learned (")]
     assert "searched: nothing" in plain
 
-    succeed(lab, "run", "experiment.yaml")
+    (lab / "my_miners.py").write_text(
+        "from pytorch_metric_learning.miners import PairMarginMiner\n\n\n"
+        "class Mine(PairMarginMiner):\n    pass\n"
+    )
+    more = "methods.everything.miner=my_miners.Mine"
+    done = Started(lab, lab / "log", "run", "experiment.yaml", more)  # and workers, as processes
+    assert done.wait(240 * slowness()) == 0, done.complaints()
     out = lab / "runs" / "experiment"
     rows = rows_of(out / "results.csv")
     names = ["pairs", "everything", "plain", "learned", "packaged"]
@@ -266,21 +273,8 @@ def test_five_kinds_of_losses(lab: Path) -> None:
     assert values["plain"] == values["packaged"]
     weights = [torch.load(path, weights_only=True) for path in out.glob("plain/*/*/*/model.pt")]
     assert all(torch.isfinite(t).all() for state in weights for t in state.values())
-
-
-@pytest.mark.slow
-def test_code_of_every_own_class_is_recorded(lab: Path) -> None:
-    from reality_check.studies.output_folder import load_locked
-
-    (lab / "my_miners.py").write_text(
-        "from pytorch_metric_learning.miners import PairMarginMiner\n\n\n"
-        "class Mine(PairMarginMiner):\n    pass\n"
-    )
-    more = ["methods.everything.miner=my_miners.Mine", "protocol.training.iterations_per_epoch=1"]
-    done = Started(lab, lab / "log", "run", "experiment.yaml", *more)  # and workers, as processes
-    assert done.wait(240 * slowness()) == 0, done.complaints()
-    code = load_locked(lab / "runs" / "experiment").code
-    assert set(code) == {
+    # The code of every class of one's own is recorded.
+    assert set(load_locked(out).code) == {
         "dataset",
         "my_own.Pairs",
         "my_own.Plain",

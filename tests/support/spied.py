@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import torch
 from sqlalchemy.event import listen
 
 from reality_check.config import Experiment, compose
-from reality_check.training.trainer import FoldTask
+from reality_check.models.pipeline import Pipeline
+from reality_check.training.trainer import FoldResult, FoldTask, Trainer
 from support.worked_experiment import WorkedExperiment
 
 TRAINING = {
@@ -55,3 +60,27 @@ class Spied(WorkedExperiment):
 
 Made = Callable[..., Spied]
 Handed = list[tuple[FoldTask, tuple[str, ...], tuple[str, ...] | None, Path]]
+
+
+@contextlib.contextmanager
+def made_up_fold_runs() -> Iterator[Handed]:
+    """What every fold run is handed; each then ends at once with a made-up result."""
+    seen: Handed = []
+    seeds = itertools.count()
+
+    def run(self: Trainer) -> FoldResult:
+        validation = None if self.validation is None else self.validation.class_names
+        seen.append((self.task, self.train_set.class_names, validation, self.folder))
+        return FoldResult(0.1 * (len(seen) % 7), 3, 1, 4, 0.0, ())
+
+    def embeddings(network: None, images: Pipeline, device: torch.device) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(next(seeds))  # no two networks are equal
+        return torch.randn(len(images), 4, generator=generator)
+
+    with (
+        mock.patch.object(Trainer, "run", run),
+        mock.patch("reality_check.launch.scorer.load_kept", return_value=None),
+        mock.patch("reality_check.evaluation.categories.embed_images", embeddings),
+        mock.patch("os.fsync"),
+    ):
+        yield seen

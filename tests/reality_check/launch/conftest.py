@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from support.spied import Handed, Made, Spied, experiment
+from support.spied import Handed, Made, Spied, experiment, made_up_fold_runs
 
 from reality_check.data import ImageSet
-from reality_check.models.pipeline import Pipeline
-from reality_check.training.trainer import FoldResult, Trainer
 
 
 @pytest.fixture
@@ -26,20 +23,7 @@ def make(
 
 
 @pytest.fixture
-def handed(monkeypatch: pytest.MonkeyPatch) -> Handed:
+def handed() -> Iterator[Handed]:
     """What every fold run is handed; each then ends at once with a made-up result."""
-    seen: Handed = []
-
-    def run(self: Trainer) -> FoldResult:
-        validation = None if self.validation is None else self.validation.class_names
-        seen.append((self.task, self.train_set.class_names, validation, self.folder))
-        return FoldResult(0.1 * (len(seen) % 7), 3, 1, 4, 0.0, ())
-
-    def embeddings(network: None, images: Pipeline, device: torch.device) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(0)
-        return torch.randn(len(images), 4, generator=generator)
-
-    monkeypatch.setattr(Trainer, "run", run)
-    monkeypatch.setattr("reality_check.launch.scorer.load_kept", lambda *arguments: None)
-    monkeypatch.setattr("reality_check.evaluation.categories.embed_images", embeddings)
-    return seen
+    with made_up_fold_runs() as seen:
+        yield seen

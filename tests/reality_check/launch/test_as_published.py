@@ -303,10 +303,8 @@ def test_by_default_validation_classes_choose_the_epochs_of_networks_on_all_clas
         for _, complete, train, validation in runs:
             assert (train, validation) == (8, None)
             assert complete.fixed_epochs == (total - second, second)
-
-
-def test_methods_train_what_is_their_own(make: Made, tasks: list[Any]) -> None:
-    make().work()
+    assert {done.selects_on for _, done, *_ in tasks} == {"validation"}, "no test class"
+    # Each method trains what is its own.
     sizes = {"heated": (4, 4, None), "wide": (6, 6, 1)}
     for folder, done, *_ in tasks:
         width, size, each = sizes[folder.parts[-4]]
@@ -349,11 +347,6 @@ def test_test_classes_select_only_where_that_is_asked_for_by_name(
     assert results.name == "tiny (epochs selected on the test classes)"
     (serious,) = [d for d in results.deviations if d.serious]
     assert serious.topic == "selection on the test classes"
-
-
-def test_other_selections_are_never_handed_a_test_class(make: Made, tasks: list[Any]) -> None:
-    make().work()
-    assert {done.selects_on for _, done, *_ in tasks} == {"validation"}
 
 
 # -- reports -----------------------------------------------------------------------------------

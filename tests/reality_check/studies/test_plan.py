@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from support.examples import examples
 from support.paths import TINY
 
 from reality_check.config import load_experiment
@@ -208,6 +209,7 @@ def work(records: Records, workers: int, draw: random.Random, kills: float, most
             return
 
 
+@examples(30)
 @given(
     experiments=growing(),
     workers=st.integers(1, 8),

@@ -495,25 +495,25 @@ def test_a_study_stopped_anywhere_draws_what_an_uninterrupted_one_draws(
     dead_worker: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = make_study(8, sampler, "whole")
+    whole = make_study(5, sampler, "whole")
     finish(whole)
     expected = params_by_index(whole)
-    assert len({repr(params) for params in expected}) == 8, "every trial index draws its own"
+    assert len({repr(params) for params in expected}) == 5, "every trial index draws its own"
 
-    for _ in range(8):
-        make_study(8, sampler, "stopped").work_once(work)
-    assert params_by_index(make_study(8, sampler, "stopped")) == expected
+    for _ in range(5):
+        make_study(5, sampler, "stopped").work_once(work)
+    assert params_by_index(make_study(5, sampler, "stopped")) == expected
 
     monkeypatch.setattr(search, "UNSIGNED_GRACE", 0.0)
-    for trial_index in range(8):
-        abandon(make_study(8, sampler, "killed"), dead_worker)
+    for trial_index in range(5):
+        abandon(make_study(5, sampler, "killed"), dead_worker)
         signed, suggested = (dead_worker, 2) if trial_index % 2 else (None, 0)
-        abandon(make_study(8, sampler, "half"), signed, suggested)
+        abandon(make_study(5, sampler, "half"), signed, suggested)
         for name in ("killed", "half"):
-            make_study(8, sampler, name).work_once(work)
+            make_study(5, sampler, name).work_once(work)
     for name in ("killed", "half"):
-        stage = make_study(8, sampler, name)
-        check_exact(stage, 8)
+        stage = make_study(5, sampler, name)
+        check_exact(stage, 5)
         assert params_by_index(stage) == expected, name
 
 

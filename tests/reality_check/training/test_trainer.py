@@ -393,21 +393,11 @@ def resumes(what: FoldTask, sets: Sets, tmp_path: Path, every: bool) -> None:
 PHASES = {"two phases", "memory of past batches", "state in plain attributes", "fixed epochs"}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name not in PHASES)) for name in CASES],
-)
-def test_killed_after_any_epoch_the_result_is_bit_identical(
+@pytest.mark.parametrize("name", CASES)
+def test_killed_after_an_epoch_the_result_is_bit_identical(
     tmp_path: Path, sets: Sets, name: str
 ) -> None:
-    resumes(case(name), sets, tmp_path, every=True)
-
-
-@pytest.mark.parametrize("name", [name for name in CASES if name not in PHASES])
-def test_killed_early_midway_and_late_the_result_is_bit_identical(
-    tmp_path: Path, sets: Sets, name: str
-) -> None:
-    resumes(case(name), sets, tmp_path, every=False)
+    resumes(case(name), sets, tmp_path, every=name in PHASES)
 
 
 def test_the_second_phase_has_the_memory_of_the_best_weights(
