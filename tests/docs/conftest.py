@@ -21,11 +21,12 @@ class Block(NamedTuple):
 
     Attributes:
         language: as after the fence.
-        code: what it holds.
+        code: what it holds, for the tests.
         line: of the page that the code starts at.
         title: the file that it is written to, if it names one.
         reason: why it is not run, from a mark ``<!-- not run: reason -->`` directly above.
-        extra: what it is run with beside what it says, from ``<!-- run with: arguments -->``.
+        extra: what it is run with beside what it says, from ``<!-- run with: arguments -->``;
+            of these, ``old->new`` has changed the code.
     """
 
     language: str
@@ -44,13 +45,18 @@ def read_blocks(page: Path) -> list[Block]:
 
 def _block(match: re.Match[str], text: str) -> Block:
     marked = {match["mark"]: match["text"]}
+    code, extra = match["code"], marked.get("run with", "").split()
+    for change in (text for text in extra if "->" in text):
+        old, new = change.split("->")
+        assert old in code, f"{old} is not in the block that begins with {code[:40]!r}"
+        code = code.replace(old, new)
     return Block(
         match["language"],
-        match["code"],
+        code,
         text.count("\n", 0, match.start("code")) + 1,
         match["title"],
         marked.get("not run"),
-        tuple(marked.get("run with", "").split()),
+        tuple(text for text in extra if "->" not in text),
     )
 
 

@@ -3,9 +3,9 @@
 A page's blocks run in one empty folder. A block with a title is also written to a file of that
 name, so that commands find it. Commands of ours run in this process, and so do their workers. Two
 marks, directly above a block: ``<!-- not run: reason -->`` leaves it out, ``<!-- run with:
-arguments -->`` adds arguments, to make it fast. What is left out is a skipped subtest that prints
-the reason; its commands are parsed all the same, and the experiments that they name are loaded with
-their overrides.
+arguments -->`` adds arguments, to make it fast; ``old->new`` replaces what the block says. What is
+left out is a skipped subtest that prints the reason; its commands are parsed all the same, and the
+experiments that they name are loaded with their overrides.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def test_blocks_run(
     if page.name == "upstream.md":
         skip_if_older(page)
     here = Here(page)
-    if page.name != "start.md":  # the figures of one page's reports are drawn, and not of all
+    if page.name != "results.md":  # the figures of one page's reports are drawn, and not of all
         monkeypatch.setattr(plotting.ReportFigure, "files", BlankFiles())
     with visiting(tmp_path), workers_in_this_process(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -326,12 +326,14 @@ def test_marks_are_heard(
     page = tmp_path / "page.md"
     text = (
         "<!-- not run: needs two GPUs -->\n```python\n1 / 0\n```\n\n"
+        "<!-- run with: 400->9 -->\n```python\nsteps = range(400)\n```\n\n"
         "<!-- run with: seed=3 -->\n```sh\nreality-check show quickstart  # all of it\n```\n\n"
         '```yaml title="experiment.yaml"\nseed: 1\n```\n'
     )
     page.write_text(text, encoding="utf-8")
-    python, command, plain = blocks_of(page)
+    python, shorter, command, plain = blocks_of(page)
     assert (python.language, python.line, python.reason) == ("python", 3, "needs two GPUs")
+    assert (shorter.code, shorter.extra) == ("steps = range(9)\n", ())
     assert (command.extra, plain.title) == (("seed=3",), "experiment.yaml")
     here = Here(page)
     with pytest.raises(pytest.skip.Exception, match="needs two GPUs"):

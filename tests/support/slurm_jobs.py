@@ -15,8 +15,8 @@ from reality_check.studies.output_folder import load_locked
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from support.paths import TINY
 
-#: Of each of the searches.
-TRIALS, SEARCHES = 2, 2
+#: Of the search.
+TRIALS = 2
 #: Category, reproduction, metric and value of every row.
 Scores = list[tuple[Any, ...]]
 
@@ -27,7 +27,7 @@ def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
     changes = {
         "protocol": {
             "training": training,
-            "search": {"kind": "repeated", "trials": TRIALS, "repeats": SEARCHES},
+            "search": {"trials": TRIALS},
             "categories": ["aggregate", "ensemble"],
         },
         "slurm": {"hours": 0.5, "gpus": 1, "cpus": 1, "memory": "200M", **slurm},
@@ -56,26 +56,20 @@ def jobs_of(out: Path, scheduler: str = "slurm") -> list[str]:
 
 def search_trials(out: Path) -> list[Any]:
     recorded = RecordedExperiment(load_locked(out), out)
-    searches = [unit for unit in recorded.states().ready() if unit.stage == "search"]
-    assert [len(search.complete) for search in searches] == [TRIALS] * SEARCHES
-    trials = [trial for search in searches for trial in search.attempts]
-    assert sum(trial.state == "complete" for trial in trials) == TRIALS * SEARCHES
-    return trials
+    (search,) = [unit for unit in recorded.states().ready() if unit.stage == "search"]
+    assert len(search.complete) == TRIALS
+    assert sum(trial.state == "complete" for trial in search.attempts) == TRIALS
+    return list(search.attempts)
 
 
 def all_trials(out: Path) -> list[Any]:
     """The trials of all stages, each with one complete attempt and nothing left over."""
-    wanted = [
-        *[("search", TRIALS)] * SEARCHES,
-        *[(stage, SEARCHES) for stage in ("reproductions", "baselines")],
-    ]
+    wanted = {"search": TRIALS, "reproductions": 1, "baselines": 1}
     found = []
     for unit in RecordedExperiment(load_locked(out), out).states().ready():
         trials = unit.attempts
         complete = [trial for trial in trials if trial.state == "complete"]
-        num_trials = sorted(trial.trial_index for trial in complete)
-        assert num_trials == list(range(len(num_trials)))
-        wanted.remove((unit.stage, len(num_trials)))
+        assert sorted(trial.trial_index for trial in complete) == [*range(wanted.pop(unit.stage))]
         assert all(trial.state in ("complete", "failed") for trial in trials)
         found += trials
     assert not wanted

@@ -25,6 +25,7 @@ from reality_check.studies.progress import worker_states
 from reality_check.studies.recorded_experiment import RecordedExperiment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+FEWER = ("protocol.reproductions=1", "protocol.search.trials=1")
 
 
 @pytest.fixture
@@ -76,15 +77,13 @@ def is_gone(pid: int) -> bool:
 
 
 def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
-    fewer = ["protocol.reproductions=1", "protocol.search.trials=1"]  # a trial for each worker
     words = ["--workers", "2", "name=a.b", "--out", "the out"]
-    process = start(lab, "run", "experiment.yaml", *words, *fewer)
+    process = run(lab, "experiment.yaml", *words, *FEWER)  # a trial for each worker
     out = lab / "the out"
-    wait_while_it_runs(lambda: is_training(out), process)
-    workers = children(process.pid)
-    assert len(workers) == 2
+    wait_while_it_runs(lambda: is_training(out) and len(workers_of(out)) == 2, process)
+    workers = workers_of(out)
     process.send_signal(signal.SIGINT)
-    status, _, error = finish(process)
+    status, _, error = ended(process)
     assert status == 130
     assert all(is_gone(pid) for pid in workers)
     assert "Traceback" not in error
@@ -99,7 +98,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     assert words[:2] == ["reality-check", "run"]
     assert "the out" in words
 
-    status, said, error = ended(Started(lab, lab / "log", *words[1:]))
+    status, said, error = ended(run(lab, *words[2:], log="again"))
     assert status == 0, error
     assert "Report: the out/report.html" in said
 
@@ -109,9 +108,8 @@ def test_after_its_time_a_run_stops_and_the_same_command_gives_the_same_results(
     lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(lab)
-    fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
     words, limit, out = (
-        ["run", "experiment.yaml", *fewer, "--out"],
+        ["run", "experiment.yaml", *FEWER, "methods=[contrastive]", "--out"],
         ["--for", "59m60s"],
         lab / "out",
     )
@@ -120,7 +118,7 @@ def test_after_its_time_a_run_stops_and_the_same_command_gives_the_same_results(
         """An hour later, once the worker trains."""
         return time.monotonic() + 3600 * is_training(out)
 
-    for grace, folds in ((120.0, "1"), (120.0, "2"), (0.0, "1")):
+    for grace, folds in ((120.0, "2"), (0.0, "1")):
         again = [*words, "out", *limit, "--folds-at-once", folds]
         with monkeypatch.context() as patch:
             patch.setattr(local, "GRACE_SECONDS", grace)
@@ -135,7 +133,7 @@ def test_after_its_time_a_run_stops_and_the_same_command_gives_the_same_results(
         *_, attempt = [t for unit in recorded.states().ready() for t in unit.attempts]
         assert (attempt.state, attempt.stopped) == ("failed", grace > 0)
     log = (out / "logs" / "worker_0.log").read_text()
-    assert log.count("asked to stop; the checkpoint is written") == 2
+    assert log.count("asked to stop; the checkpoint is written") == 1
     assert "No results yet" in (out / "report.md").read_text()
 
     for name in ("out", "whole"):
@@ -167,7 +165,7 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
         tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [{name: mine, loss: lo.Fragile}]"
     )
     (tmp_path / "lo.py").write_text(FRAGILE)
-    status, _, error = ended(run(tmp_path, "experiment.yaml", log="log_1"))
+    status, _, error = ended(run(tmp_path, "experiment.yaml", *FEWER, log="log_1"))
     assert status == 1
     assert "Traceback" not in error
     assert "mine, search: OSError: the table is missing" in error
@@ -184,21 +182,24 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
 
     # No trial is complete, so the mended code may continue in the same folder.
     (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
-    status, _, error = ended(run(tmp_path, "experiment.yaml", log="log_2"))
+    status, _, error = ended(run(tmp_path, "experiment.yaml", *FEWER, log="log_2"))
     assert status == 0, error
     assert (tmp_path / "runs" / "experiment" / "report.html").exists()
 
     # Now there are results: they must not mix with those of other code.
     (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < -1"))
-    status, _, error = ended(run(tmp_path, "experiment.yaml", log="log_3"))
+    status, _, error = ended(run(tmp_path, "experiment.yaml", *FEWER, log="log_3"))
     assert status == 2
     assert "the code of lo.Fragile has changed" in error
 
 
-def test_killed_worker_is_replaced(lab: Path) -> None:
-    fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
-    process = run(lab, "experiment.yaml", "--out", "out", *fewer)
+def test_a_second_run_in_the_folder_is_refused_and_a_killed_worker_is_replaced(lab: Path) -> None:
+    words = ["experiment.yaml", "--out", "out", *FEWER, "methods=[contrastive]"]
+    process = run(lab, *words)
     wait_while_it_runs(lambda: is_training(lab / "out"), process)
+    status, _, error = ended(run(lab, *words, log="second"))
+    assert status == 2
+    assert f"process {process.pid}" in error
     (worker,) = workers_of(lab / "out")
     assert worker in children(process.pid)
     os.kill(worker, signal.SIGKILL)
@@ -206,18 +207,6 @@ def test_killed_worker_is_replaced(lab: Path) -> None:
     status, _, error = ended(process)
     assert status == 0, error
     assert (lab / "out" / "report.html").exists()
-
-
-def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
-    process = run(lab, "experiment.yaml", "--out", "out")
-    try:
-        wait_while_it_runs(lambda: is_training(lab / "out"), process)
-        status, _, error = ended(run(lab, "experiment.yaml", "--out", "out", log="second"))
-        assert status == 2
-        assert f"process {process.pid}" in error
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert ended(process)[0] == 130
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="fold processes need PYTHONSAFEPATH")
@@ -230,5 +219,5 @@ def test_files_named_like_modules_of_python_hide_none(tmp_path: Path) -> None:
     for name in ("random", "operator", "queue", "socket", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('hidden')")
     words = ("run", "experiment.yaml", "--out", "out", "--folds-at-once", "2")
-    status, _, error = finish(start(tmp_path, *words))
+    status, _, error = finish(start(tmp_path, *words, *FEWER))
     assert status == 0, error

@@ -34,7 +34,6 @@ from reality_check.launch import jobs
 from reality_check.launch.parallelism import Parallelism
 
 pytestmark = pytest.mark.usefixtures("blank_figures")
-on_gridengine = [pytest.mark.gridengine, pytest.mark.xdist_group("gridengine")]
 
 
 def of_gridengine() -> dict[str, str]:
@@ -49,15 +48,6 @@ def page() -> str:
     return (DOCS / "cluster.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(params=["scripts", pytest.param("gridengine", marks=on_gridengine)])
-def block(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
-    """The block ``command:`` of a scheduler that is there."""
-    if request.param == "scripts":
-        return fake_scheduler.install(tmp_path / "queue")
-    request.getfixturevalue("gridengine")
-    return of_gridengine()
-
-
 def command(folder: Path, block: dict[str, str], name: str) -> Started:
     (folder / "tiny.yaml").write_text(yaml.safe_dump(plain() | {"command": block}))
     words = ["run", "tiny.yaml", "--out", "out", "--launcher", "command", "--workers", "2"]
@@ -66,54 +56,43 @@ def command(folder: Path, block: dict[str, str], name: str) -> Started:
     return Started(folder, log, *words, spares=0, settings=often, errors=log)
 
 
-def kill(out: Path, number: int) -> bool:
-    """End a worker as the kernel does when memory is short."""
+def signal_worker(out: Path, number: int, what: signal.Signals) -> bool:
+    """SIGKILL ends a worker as the kernel does when memory is short."""
     try:
-        os.kill(progress(out, number)["worker"]["pid"], signal.SIGKILL)
+        os.kill(progress(out, number)["worker"]["pid"], what)
     except (KeyError, ProcessLookupError):
         return False
     return True
 
 
-def test_workers_and_whoever_watches_killed_at_random(
-    block: dict[str, str], tmp_path: Path, alone: Scores
-) -> None:
-    out, chance, kills = tmp_path / "out", random.Random(1), 0
-    for part in range(3):
-        watching = command(tmp_path, block, f"part_{part}")
+def test_workers_and_whoever_watches_killed(tmp_path: Path, alone: Scores) -> None:
+    """And one who watches is interrupted, while a worker is paused, so that work is left."""
+    out, block = tmp_path / "out", fake_scheduler.install(tmp_path / "queue")
+    first = command(tmp_path, block, "first")
+    wait_until(lambda: trains(out, 0) and signal_worker(out, 0, signal.SIGSTOP), 240)
+    before = jobs_of(out, "jobs")
+    first.send_signal(signal.SIGINT)
+    assert first.wait(timeout=120) == 130, first.said()
+    assert "The jobs keep running; jobs.json" in first.said()
 
-        def goes_on(watching: Started = watching) -> None:
-            assert watching.poll() is None, watching.said()
+    second = command(tmp_path, block, "second")
 
-        victim = chance.randrange(2)
-        wait_until(lambda number=victim: trains(out, number), 240, goes_on)
-        time.sleep(chance.uniform(0.0, 2.0))
-        kills += kill(out, victim)
-        time.sleep(chance.uniform(0.0, 4.0))  # it is replaced by now, or is not
-        watching.kill()
-        watching.wait(timeout=60)
-        assert len(jobs_of(out, "jobs")) == 2
-    assert kills
+    def goes_on() -> None:
+        assert second.poll() is None, second.said()
+
+    wait_until(lambda: "jobs that keep running: " in second.said(), 240, goes_on)
+    assert jobs_of(out, "jobs")[0] == before[0]
+    assert signal_worker(out, 0, signal.SIGKILL)
+    time.sleep(random.Random(1).uniform(0.0, 2.0))  # it is replaced by now, or is not
+    second.kill()
+    second.wait(timeout=60)
+    assert len(jobs_of(out, "jobs")) == 2
+
     last = command(tmp_path, block, "last")
     assert last.wait(timeout=600) == 0, last.said()
     trials = all_trials(out)  # exact counts
     assert sum(trial.was_abandoned for trial in trials if trial.state == "failed") >= 1
     assert scores(load_results(out)) == alone
-
-
-def test_ctrl_c_leaves_the_jobs_running(tmp_path: Path) -> None:
-    out, block = tmp_path / "out", fake_scheduler.install(tmp_path / "queue")
-    first = command(tmp_path, block, "first")
-    wait_until(lambda: trains(out, 0), 240)
-    before = jobs_of(out, "jobs")
-    first.send_signal(signal.SIGINT)
-    assert first.wait(timeout=120) == 130, first.said()
-    assert "The jobs keep running; jobs.json" in first.said()
-    second = command(tmp_path, block, "second")
-    wait_until(lambda: "jobs that keep running: " in second.said(), 240)
-    assert second.wait(timeout=600) == 0, second.said()
-    assert jobs_of(out, "jobs")[0] == before[0]
-    all_trials(out)
 
 
 @pytest.mark.gridengine
@@ -134,7 +113,7 @@ def test_one_worker_interrupted_in_every_way(
         gridengine.start_master()
         monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
         wait_until(lambda: trains(out, 0), 60)  # not between two trials, which loses none
-        kill(out, 0)
+        signal_worker(out, 0, signal.SIGKILL)
 
     steps: list[Callable[[], object]] = [
         lambda: os.kill(progress(out, 0)["worker"]["pid"], signal.SIGUSR1),

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import optuna
 import pytest
+from support import prepared
 from support.command import write_large_images
 from support.preloaded import Settings, Started
 from support.spares import be_worker
@@ -32,6 +33,7 @@ model: {base: conv4, arguments: {width: 8}}
 device: cpu
 protocol:
   base: quick_one_search
+  split: {folds: 2}
   training: {iterations_per_epoch: 6, max_epochs: 6, embedding_size: 8, batch_size: 8}
   search: {trials: 2, startup_trials: 2}
   reproductions: 1
@@ -232,13 +234,14 @@ def test_a_clock_that_is_set_again_and_again_changes_no_result(
 # -- paused --------------------------------------------------------------------------------------
 
 
-def test_a_worker_paused_beyond_the_grace_time_stands_down(tmp_path: Path) -> None:
+def test_a_worker_paused_beyond_the_grace_time_stands_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepare(tmp_path)
-    process = start(tmp_path, "--out", "out")
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "out"
-    wait_until(lambda: worker_states(out), process)
-    process.send_signal(signal.SIGINT)
-    process.wait(timeout=60)
+    prepared.prepare(load_experiment("experiment.yaml"), out)
+    (out / "logs").mkdir(exist_ok=True)  # as the command makes it
 
     def worker(number: int) -> Started:
         log, words = tmp_path / f"worker_{number}", ("out", str(number))

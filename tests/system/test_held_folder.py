@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+from support.pace import wait_until
+from support.preloaded import Started
 
 from reality_check.studies.output_folder import exclusive
 from reality_check.utils.errors import UsageError
 
-HOLDER = """
-import sys
-from pathlib import Path
-from reality_check.studies.output_folder import exclusive
-with exclusive(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
+
+def hold(words: tuple[str, ...]) -> int:
+    """Hold the folder words[0] until it is killed."""
+    with exclusive(Path(words[0])):
+        (Path(words[0]) / "held").touch()
+        signal.pause()
+    return 0
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such locks on Windows")
-@pytest.mark.parametrize("end", ["close", "kill"])
-def test_only_one_process_holds_a_folder_and_its_end_frees_it(tmp_path: Path, end: str) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        assert process.stdout.readline() == "held\n"
+def test_only_one_process_holds_a_folder_and_its_end_frees_it(tmp_path: Path) -> None:
+    process = Started(tmp_path, tmp_path / "log", str(tmp_path), program=hold, spares=0)
+    try:
+        wait_until((tmp_path / "held").exists, 60)
         with pytest.raises(UsageError, match=f"process {process.pid}"), exclusive(tmp_path):
             pass
-        if end == "kill":
-            process.kill()
-        process.stdin.close()
-        process.wait(timeout=60)
-    with exclusive(tmp_path):
-        pass
-    with exclusive(tmp_path):
-        pass
+    finally:
+        process.kill()
+    process.wait(60)
+    for _ in range(2):
+        with exclusive(tmp_path):
+            pass

@@ -124,51 +124,7 @@ def test_the_page_gives_no_cause_for_complaint(page: Path, browse: Browse, tmp_p
     assert "<title>1</title>" not in said, "no other script runs"
 
 
-def test_tables_are_sorted_by_their_heads(probe: Callable[..., Any]) -> None:
-    found = probe("""
-        const seen = [[names("ensemble"), head("ensemble", 1).getAttribute("aria-sort")]];
-        for (let time = 0; time < 3; time++) {
-          press("ensemble", 1);
-          seen.push([names("ensemble"), head("ensemble", 1).getAttribute("aria-sort")]);
-        }
-        press("ensemble", 1);
-        press("ensemble", 0);
-        seen.push([names("ensemble"), head("ensemble", 1).getAttribute("aria-sort")]);
-        const button = head("ensemble", 0).querySelector("button");
-        button.focus();
-        return {
-          seen, complete: names("complete"), role: button.type,
-          focused: document.activeElement === button,
-          numbers: [...document.querySelectorAll("#reproductions tbody tr")].length,
-        };
-    """)
-    given = ["warped", "my_loss_50%", "<b>x</b>", "late & slow"]
-    assert found["seen"] == [
-        [given, None],
-        [given, "descending"],  # levels of the made-up methods fall in their order
-        [given[::-1], "ascending"],
-        [given, None],
-        [["<b>x</b>", "late & slow", "my_loss_50%", "warped"], None],
-    ]
-    assert found["complete"] == given, "other tables stay as they are"
-    assert found["focused"], "heads are reached with the keyboard"
-    assert found["role"] == "button"
-
-
-def test_what_has_no_number_stays_below(probe: Callable[..., Any]) -> None:
-    found = probe("""
-        const body = table("ensemble").tBodies[0];
-        delete body.rows[0].cells[2].dataset.value;
-        press("ensemble", 2);
-        const falling = names("ensemble");
-        press("ensemble", 2);
-        return [falling, names("ensemble")];
-    """)
-    assert [order[-1] for order in found] == ["warped", "warped"]
-    assert found[0][:-1] == found[1][:-1][::-1]
-
-
-def test_the_comparison_is_filtered_by_method_category_and_metric(
+def test_the_comparison_is_filtered_and_tables_are_sorted_by_their_heads(
     probe: Callable[..., Any],
 ) -> None:
     found = probe("""
@@ -187,7 +143,30 @@ def test_the_comparison_is_filtered_by_method_category_and_metric(
         };
         type("nobody");
         const none = [rows("ensemble").length, said()];
-        return { start, typed, ticked, none };
+        type("");
+        tick("aggregate");
+        tick("RP");
+
+        const now = () => [names("ensemble"), head("ensemble", 1).getAttribute("aria-sort")];
+        const seen = [now()];
+        for (let time = 0; time < 3; time++) {
+          press("ensemble", 1);
+          seen.push(now());
+        }
+        press("ensemble", 1);
+        press("ensemble", 0);
+        seen.push(now());
+        const button = head("ensemble", 0).querySelector("button");
+        button.focus();
+        const focused = document.activeElement === button;
+
+        delete table("ensemble").tBodies[0].rows[0].cells[2].dataset.value;
+        press("ensemble", 2);
+        const falling = names("ensemble");
+        press("ensemble", 2);
+        const below = [falling, names("ensemble")];
+        const complete = names("complete");
+        return { start, typed, ticked, none, seen, complete, role: button.type, focused, below };
     """)
     assert found["start"] == [False, "4 of 4 methods shown"]
     named = ["my_loss_50%", "late & slow"]
@@ -198,6 +177,20 @@ def test_the_comparison_is_filtered_by_method_category_and_metric(
         "cells": [6, 6],
     }
     assert found["none"] == [0, "0 of 4 methods shown"]
+    given = ["warped", "my_loss_50%", "<b>x</b>", "late & slow"]
+    assert found["seen"] == [
+        [given, None],
+        [given, "descending"],  # levels of the made-up methods fall in their order
+        [given[::-1], "ascending"],
+        [given, None],
+        [["<b>x</b>", "late & slow", "my_loss_50%", "warped"], None],
+    ]
+    assert found["complete"] == given, "other tables stay as they are"
+    assert found["focused"], "heads are reached with the keyboard"
+    assert found["role"] == "button"
+    without = "<b>x</b>"  # a number; the first row by names
+    assert [order[-1] for order in found["below"]] == [without, without]
+    assert found["below"][0][:-1] == found["below"][1][:-1][::-1]
 
 
 def test_the_theme_follows_the_system_or_the_button_and_is_remembered(
@@ -220,30 +213,28 @@ def test_the_theme_follows_the_system_or_the_button_and_is_remembered(
     assert probe(shorter, before=forbidden) == [light, dark, None], "it lasts as long as the page"
 
 
-def test_folds_open_together_and_for_a_link(probe: Callable[..., Any]) -> None:
-    found = probe("""
+def test_folds_open_together_and_a_narrow_page_is_not_pushed_sideways(
+    probe: Callable[..., Any],
+) -> None:
+    found = probe(
+        """
         const folds = [...document.querySelectorAll("main details")];
         const open = () => folds.filter((fold) => fold.open).length;
         const button = find("#folds");
-        const seen = [[open(), button.textContent]];
+        const seen = [open(), button.textContent];
         button.click();
-        return { seen, all: open() === folds.length, many: folds.length > 8 };
-    """)
-    assert found == {"seen": [[0, "Unfold all"]], "all": True, "many": True}
+        const all = open() === folds.length && folds.length > 8;
 
-
-def test_a_narrow_page_is_not_pushed_sideways(probe: Callable[..., Any]) -> None:
-    found = probe(
-        """
         for (const fold of document.querySelectorAll("details")) fold.open = true;
         const page = document.documentElement;
         const wide = [...document.querySelectorAll("main *")].filter((found) =>
           found.getBoundingClientRect().right > innerWidth + 1 && !found.closest(".scroll, pre"));
-        return [innerWidth, page.scrollWidth, wide.map((found) => found.outerHTML.slice(0, 80))];
+        const widths = [innerWidth, page.scrollWidth];
+        return [seen, all, widths, wide.map((found) => found.outerHTML.slice(0, 80))];
         """,
         width=390,
     )
-    assert found == [390, 390, []]
+    assert found == [[0, "Unfold all"], True, [390, 390], []]
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (500, True)])

@@ -62,19 +62,6 @@ def kill(out: Path) -> None:
     os.kill(progress(out, 0)["worker"]["pid"], signal.SIGKILL)
 
 
-def test_an_array_over_two_nodes(
-    slurm: Any, experiment: Experiment, tmp_path: Path, alone: Scores
-) -> None:
-    out, told = tmp_path / "out", []
-    results = run(experiment, out, Parallelism(2, 1, launcher="slurm"), log=told.append)
-    assert scores(results) == alone
-    all_trials(out)
-    jobs = jobs_of(out)
-    assert told == [f"SLURM jobs submitted: {', '.join(jobs)}"]
-    nodes = slurm.ask("sacct", "-X", "-n", "-P", "-o", "NodeList", "-j", ",".join(jobs))
-    assert sorted(nodes.split()) == ["one", "two"]
-
-
 def test_one_worker_interrupted_in_every_way(
     slurm: Any, experiment: Experiment, tmp_path: Path, alone: Scores
 ) -> None:
@@ -115,10 +102,11 @@ def test_folds_at_once_while_a_job_is_killed_and_the_server_restarts(
     alone: Scores,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out, told = tmp_path / "out", []
+    out, told, array = tmp_path / "out", [], []
     made = experiment.model_copy(update={"storage": postgres.url()})
 
     def kill_and_restart() -> None:
+        array.extend(jobs_of(out))
         kill(out)
         postgres.stop()
         slurm.wait_until(lambda: AWAY in logs(out))  # else it is back before anybody has noticed
@@ -129,6 +117,9 @@ def test_folds_at_once_while_a_job_is_killed_and_the_server_restarts(
     results = run(made, out, Parallelism(2, 2, launcher="slurm"), watch=steps, log=tell)
     assert steps.left == []
     assert scores(results) == alone
+    assert told[0] == f"SLURM jobs submitted: {', '.join(array)}"
+    nodes = slurm.ask("sacct", "-X", "-n", "-P", "-o", "NodeList", "-j", ",".join(array))
+    assert sorted(nodes.split()) == ["one", "two"]
     assert [text for text in told if "was lost (failed)" in text]
     monkeypatch.setenv(PASSWORD_VARIABLE, split_password(postgres.url())[1] or "")
     failed = [trial for trial in all_trials(out) if trial.state == "failed"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -28,13 +30,63 @@ GIVEN = [
 ]
 
 
+class Listed:
+    """A tracker of a package, which the network fails now and then."""
+
+    told: ClassVar[list[str]] = []
+    fails = False
+
+    def __init__(self, experiment: str, out_dir: Path) -> None:
+        assert experiment == "tiny"
+        assert out_dir.is_dir()
+
+    def log(self, trial: TrackedTrial) -> None:
+        if Listed.fails:
+            raise ConnectionError("no route to host")
+        Listed.told.append(f"{trial.method}, {trial.name}")
+
+    def close(self) -> None:
+        Listed.told.append("closed")
+
+
+@contextlib.contextmanager
+def listing() -> Iterator[type[Listed]]:
+    """Let it be there, and have nothing told yet."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BUILT_IN, "listed", (__name__, "Listed"))
+        patch.setitem(sys.modules, __name__, sys.modules[Listed.__module__])
+        patch.setattr(Listed, "told", [])
+        patch.setattr(Listed, "fails", False)
+        yield Listed
+
+
+@pytest.fixture
+def listed() -> Iterator[type[Listed]]:
+    with listing() as tracker:
+        yield tracker
+
+
 @pytest.fixture(scope="module")
-def ran(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output folder of a run."""
+def tracked_run(
+    tiny: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[list[str]]]:
+    """The output folder of a run, and what a tracker was told by then, and when it ran again."""
     folder = tmp_path_factory.mktemp("tracked")
-    done = run_command(folder, "run", str(tiny), *GIVEN, "--out", "out")
-    assert done.returncode == 0, done.stderr
-    return folder / "out"
+    words = ["run", str(tiny), *GIVEN, "--out", "out", "--track", "listed"]
+    told: list[list[str]] = []
+    with listing() as tracker:
+        for _ in range(2):  # to its end, and when nothing is left to do
+            done = run_command(folder, *words)
+            assert done.returncode == 0, done.stderr
+            told.append(sorted(tracker.told))
+    shutil.rmtree(folder / "out" / "trackers")
+    return folder / "out", told
+
+
+@pytest.fixture(scope="module")
+def ran(tracked_run: tuple[Path, list[list[str]]]) -> Path:
+    """The output folder of a run of which no tracker knows."""
+    return tracked_run[0]
 
 
 @pytest.fixture(scope="module")
@@ -162,41 +214,10 @@ def test_wandb_keeps_runs_without_a_network(
     assert not [text for text in texts if text.encode() not in reproduction]
 
 
-class Listed:
-    """A tracker of a package, which the network fails now and then."""
-
-    told: ClassVar[list[str]] = []
-    fails = False
-
-    def __init__(self, experiment: str, out_dir: Path) -> None:
-        assert experiment == "tiny"
-        assert out_dir.is_dir()
-
-    def log(self, trial: TrackedTrial) -> None:
-        if Listed.fails:
-            raise ConnectionError("no route to host")
-        Listed.told.append(f"{trial.method}, {trial.name}")
-
-    def close(self) -> None:
-        Listed.told.append("closed")
-
-
-@pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> type[Listed]:
-    monkeypatch.setitem(BUILT_IN, "listed", (__name__, "Listed"))
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[Listed.__module__])
-    monkeypatch.setattr(Listed, "told", [])
-    monkeypatch.setattr(Listed, "fails", False)
-    return Listed
-
-
 def test_a_run_tells_each_trial_once(
-    listed: type[Listed], tiny: Path, tmp_path: Path, trials: dict[str, TrackedTrial]
+    tracked_run: tuple[Path, list[list[str]]], trials: dict[str, TrackedTrial]
 ) -> None:
-    for _ in range(2):  # to its end, and when nothing is left to do
-        done = run_command(tmp_path, "run", str(tiny), *GIVEN, "--out", "out", "--track", "listed")
-        assert done.returncode == 0, done.stderr
-        assert sorted(listed.told) == sorted([*trials, "closed"])
+    assert tracked_run[1] == [sorted([*trials, "closed"])] * 2
 
 
 def test_a_tracker_that_fails_ends_no_run_and_is_told_later(
