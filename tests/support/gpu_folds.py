@@ -61,7 +61,7 @@ def fold_run(
     training = Training.model_validate(
         {
             "batch_size": 16,
-            "iterations_per_epoch": 10,
+            "iterations_per_epoch": 4,
             "max_epochs": 3,
             "evaluate_every": 1,
             "freeze_batchnorm": False,

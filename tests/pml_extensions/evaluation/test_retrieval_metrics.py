@@ -224,14 +224,14 @@ def test_ties_and_singletons_equal_loops(
     assert_equal(every(chunk_size=chunk_size).per_query(x, y), by_loops(x.tolist(), y.tolist()))
 
 
-@pytest.mark.parametrize("sizes", [[1, 1, 2, 3, 30, 5, 4, 4, 4], [20, 20, 20], [2] * 25, [7, 50]])
+@pytest.mark.parametrize("sizes", [[1, 1, 2, 3, 14, 5, 4], [9, 9, 9], [2] * 12, [4, 20]])
 def test_every_size_of_tiles_equals_loops(sizes: list[int]) -> None:
     generator = torch.Generator().manual_seed(len(sizes))
     y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     y = y[torch.randperm(len(y), generator=generator)]
     x = torch.randint(0, 4, (len(y), 2), generator=generator)
     expected = by_loops(x.tolist(), y)
-    for chunk_size in (*range(1, 13), len(y) - 1, len(y), len(y) + 1):
+    for chunk_size in (*range(1, 6), 9, 12, len(y) - 1, len(y), len(y) + 1):
         assert_equal(every(chunk_size=chunk_size).per_query(x, y), expected)
 
 
@@ -264,7 +264,7 @@ def split(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([r[:2] for r in rows], dtype=float), np.array([r[2] for r in rows])
 
 
-@examples(80)
+@examples(25)
 @given(rows=points, chunk_size=st.integers(1, 8), names=metric_sets)
 def test_any_small_set_equals_loops(rows: Any, chunk_size: int, names: list[str]) -> None:
     x, y = split(rows)
@@ -277,7 +277,7 @@ def test_any_small_set_equals_loops(rows: Any, chunk_size: int, names: list[str]
             assert_equal(metrics.per_query(x, y), expected)
 
 
-@examples(80)
+@examples(25)
 @given(rows=points, others=points, chunk_size=st.integers(1, 8), names=metric_sets)
 def test_any_small_gallery_equals_loops(
     rows: Any, others: Any, chunk_size: int, names: list[str]
@@ -292,7 +292,7 @@ def test_any_small_gallery_equals_loops(
             assert_equal(metrics.per_query(*data), expected)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 8, 1000])
+@pytest.mark.parametrize("chunk_size", [3, 1000])
 def test_separate_reference_equals_loops(chunk_size: int) -> None:
     x, y = grid(1, 20, 6, 3)
     ref, ref_y = grid(2, 65, 4, 3)
@@ -483,10 +483,10 @@ def test_metrics_come_in_the_order_asked_for() -> None:
 
 def test_chunks_change_float32_by_rounding_only(way: str) -> None:
     generator = torch.Generator().manual_seed(15)
-    y = torch.arange(3000) % 400 % 151
-    x = torch.randn(3000, 24, generator=generator) + torch.randn(151, 24, generator=generator)[y]
+    y = torch.arange(1200) % 400 % 151
+    x = torch.randn(1200, 24, generator=generator) + torch.randn(151, 24, generator=generator)[y]
     exact = RetrievalMetrics(recall_at=(1, 10))(x.double(), y)
-    sizes = (200,) if way == "sorted" else (200, 777, 4000)
+    sizes = (200,) if way == "sorted" else (200, 777, 2000)
     for size in sizes:
         result = RetrievalMetrics(chunk_size=size, recall_at=(1, 10))(x, y)
         assert result == pytest.approx(exact, abs=1e-5)

@@ -84,8 +84,11 @@ def test_the_host_never_waits(name: str, option: str) -> None:
         loss(leaf, labels).backward()
 
 
-@every_case
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "option", "dtype"),
+    [(name, option, torch.bfloat16) for name in LOSSES for option in OPTIONS]
+    + [(name, "full", torch.float16) for name in LOSSES],
+)
 def test_half_precision_is_that_of_the_embeddings_alone(
     name: str, option: str, dtype: torch.dtype
 ) -> None:

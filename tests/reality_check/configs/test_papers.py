@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,8 @@ from reality_check.training.trainer import Trainer
 from reality_check.utils.config_files import paper_files
 
 CPU = torch.device("cpu")
+#: What was trained for another experiment of this process.
+TRAINED: set[str] = set()
 FILES = paper_files()
 ALL = ("cub200", "cars196", "sop")
 #: Every table and figure that is repeated, with its data sets.
@@ -131,24 +135,45 @@ def parameters(run: Trainer) -> dict[str, torch.Tensor]:
     }
 
 
-def train(experiment: Experiment, method: Method, images: ImageSet, folder: Path) -> Iterator[Any]:
-    """Two iterations of the first phase, one of the second; all parameters before and after."""
+def task_of(experiment: Experiment, method: Method) -> FoldTask:
     settings = fill_method(method, experiment.protocol, middle_params(method, experiment.protocol))
     training = small(experiment.training_of(method))
     model, size = stand_in(experiment.model_of(method)), training.embedding_size
-    task = FoldTask(
+    return FoldTask(
         settings, model, training, size, network_seed=1, loss_seed=2, fixed_epochs=(1, 1)
     )
+
+
+def without_numbers(value: Any) -> Any:
+    """The same, but that numbers other than zero are equal."""
+    if isinstance(value, dict):
+        return {key: without_numbers(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_numbers(item) for item in value]
+    return bool(value) if isinstance(value, int | float) else value
+
+
+def steps_of(task: FoldTask) -> str:
+    """What its steps do, whatever the numbers: ``test_preflight.py`` tries each loss by itself."""
+    settings = dataclasses.replace(task.settings, name="", params={})
+    parts = (dataclasses.asdict(settings), task.model.model_dump(), task.training.model_dump())
+    plain = [without_numbers({**part, "name": ""}) for part in parts]
+    return json.dumps(plain, sort_keys=True, default=str)
+
+
+def train(task: FoldTask, images: ImageSet, folder: Path) -> Iterator[Any]:
+    """Two iterations of the first phase, one of the second; all parameters before and after."""
+    settings, training = task.settings, task.training
     run = Trainer(task, images, None, folder, CPU)
     run.build()
     before = parameters(run)
     value = run.train_steps(2)
-    yield value, before, parameters(run), training
+    yield value, before, parameters(run)
     if settings.second_phase is not None:
         run.module.enter_second_phase(settings.second_phase)
         run.progress.position.spent = training.phase_epochs(two_phases=True)[0]
         before = parameters(run)
-        yield run.train_steps(1), before, parameters(run), training
+        yield run.train_steps(1), before, parameters(run)
 
 
 @pytest.mark.filterwarnings("ignore:the warp's theory holds", "ignore:label_smoothing")
@@ -157,11 +182,15 @@ def test_it_loads_and_trains_in_all_its_phases(
     name: str, variant: str | None, images: ImageSet, tmp_path: Path
 ) -> None:
     experiment = load(name, variant)
-    assert compose(parse_yaml(dump_yaml(experiment.plain()))) == experiment
+    if variant in (None, "official"):
+        assert compose(parse_yaml(dump_yaml(experiment.plain()))) == experiment
     for method in experiment.methods:
-        frozen = experiment.training_of(method).freeze_trunk_epochs > 0
-        for phase, step in enumerate(train(experiment, method, images, tmp_path)):
-            value, before, after, _ = step
+        task = task_of(experiment, method)
+        if steps_of(task) in TRAINED:
+            continue
+        TRAINED.add(steps_of(task))
+        frozen = task.training.freeze_trunk_epochs > 0
+        for phase, (value, before, after) in enumerate(train(task, images, tmp_path)):
             assert np.isfinite(value), method.name
             assert all(bool(torch.isfinite(part).all()) for part in after.values()), method.name
             for part in after:

@@ -22,11 +22,13 @@ def switches() -> tuple[str, ...]:
     return torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision
 
 
-@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
-@pytest.mark.parametrize(("tf32", "expected"), [(False, "ieee"), (True, "tf32")])
-def test_every_network_computes_in_the_precision_that_is_asked_for(
-    make: Made, tf32: bool, expected: str
-) -> None:
+has_switches = pytest.mark.skipif(
+    not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9"
+)
+
+
+def worked(make: Made, expected: str, training: dict[str, Any]) -> Any:
+    """An experiment, in which each network computed in that precision."""
     seen, before = [], switches()
 
     def look(module: torch.nn.Module, given: Any) -> None:
@@ -35,7 +37,8 @@ def test_every_network_computes_in_the_precision_that_is_asked_for(
 
     protocol = {
         "base": "quick_one_search",
-        "training": {**TRAINING, "tf32": tf32, "gpu": {"cuda_graph": False}},
+        "training": {**TRAINING, "iterations_per_epoch": 3, **training},
+        "split": {"folds": 2},
         "search": {"trials": 1, "sampler": "random"},
         "reproductions": 1,
     }
@@ -49,27 +52,26 @@ def test_every_network_computes_in_the_precision_that_is_asked_for(
     assert len(seen) > 20
     assert set(seen) == {(expected, expected)}
     assert switches() == before
+    return recorded
 
+
+@has_switches
+def test_every_network_computes_in_the_precision_that_is_asked_for(make: Made) -> None:
+    recorded = worked(make, "tf32", {"tf32": True, "gpu": {"cuda_graph": False}})
     facts = dict(collect(recorded).facts)
     assert facts["Trained with"] == "plain"
     words = facts["GPU"].split(", ")
     assert words[0] == torch.cuda.get_device_name()
     assert [word.split()[0] for word in words[1:4]] == ["driver", "CUDA", "cuDNN"]
-    assert words[4:] == [f"TF32 {'on' if tf32 else 'off'}"]
+    assert words[4:] == ["TF32 on"]
 
 
+@has_switches
 def test_the_report_names_the_settings_and_what_did_not_come_to_pass(make: Made) -> None:
-    protocol = {
-        "base": "quick_one_search",
-        "training": {**TRAINING, "iterations_per_epoch": 3, "gpu": {"channels_last": True}},
-        "search": {"trials": 1, "sampler": "random"},
-        "reproductions": 1,
-    }
-    methods = [{"base": "contrastive", "samples_per_class": 2}]
-    recorded = make(device="cuda", protocol=protocol, methods=methods)
-    recorded.work()
-    results = collect(recorded)
-    assert dict(results.facts)["Trained with"] == (
+    results = collect(worked(make, "ieee", {"gpu": {"channels_last": True}}))
+    facts = dict(results.facts)
+    assert facts["GPU"].endswith(", TF32 off")
+    assert facts["Trained with"] == (
         "CUDA graph, channels_last; no CUDA graph, since the step waits for the GPU"
     )
     (method,) = results.methods

@@ -18,10 +18,10 @@ from reality_check.utils import checkpoints
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("autocast", ["none", "bf16", "fp16"])
+@pytest.mark.parametrize("autocast", ["bf16", "fp16"])
 def test_it_learns_in_every_precision(tmp_path: Path, autocast: str) -> None:
     result = fold_run(
-        tmp_path, "cuda", max_epochs=6, iterations_per_epoch=5, autocast=autocast
+        tmp_path, "cuda", max_epochs=4, iterations_per_epoch=5, autocast=autocast
     ).run()
     losses = [row["loss"] for row in result.curve[2:]]
     assert losses[-1] < losses[0]
@@ -82,9 +82,15 @@ def test_a_run_that_goes_on_draws_what_it_would_have_drawn(
     assert found == pytest.approx(whole, rel=1e-3)
 
 
-@pytest.mark.parametrize(("first", "second"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
-def test_a_run_goes_on_from_its_checkpoint(
-    tmp_path: Path, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> FoldResult:
+    """A run on the CPU that nothing interrupts."""
+    return fold_run(tmp_path_factory.mktemp("whole"), "cpu").run()
+
+
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_run_goes_on_from_its_checkpoint_elsewhere(
+    tmp_path: Path, first: str, second: str, whole: FoldResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed(tmp_path, first)
     if second == "cpu":
@@ -94,8 +100,7 @@ def test_a_run_goes_on_from_its_checkpoint(
     assert result.epochs_spent == 3
     curve = result.curve
     assert [row["epoch"] for row in curve] == [-1, 0, 1, 2, 3]
-    whole = fold_run(tmp_path / "whole", "cpu").run().curve
-    assert curve[-1]["loss"] == pytest.approx(whole[-1]["loss"], rel=0.1)
+    assert curve[-1]["loss"] == pytest.approx(whole.curve[-1]["loss"], rel=0.1)
     assert {p.device.type for p in again.network.parameters()} == {second}
     for optimizer in again.module.optimizers.values():
         steps = [state["step"] for state in optimizer.state.values()]

@@ -17,7 +17,7 @@ from torch import Tensor
 from reality_check.data import residency
 
 pytestmark = pytest.mark.gpu
-STEPS = 4
+STEPS = 2
 #: Of an epoch: its mean loss is read at its end.
 MOST_WAITS = 1
 #: At the learning rate of 0.01 rounding alone moves a loss by 7 % within eight steps (H100).
