@@ -102,7 +102,7 @@ def class_splits(
     """
     half = range(num_classes // 2, num_classes)
     test = tuple(sorted(map(int, half if test_classes is None else test_classes)))
-    trainval = tuple(label for label in range(num_classes) if label not in set(test))
+    trainval = tuple(sorted({*range(num_classes)} - {*test}))
     if rule == "own":
         return _own_split(trainval, test, validation)
     if rule not in _RULES:

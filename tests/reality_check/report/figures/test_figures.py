@@ -231,11 +231,14 @@ def test_what_the_user_set_in_matplotlib_neither_shows_nor_changes(
         assert matplotlib.rcParams.copy() == before
 
 
-@pytest.mark.parametrize("named", ["none_such", "svg"])
-def test_a_backend_that_is_not_installed_stops_nothing(named: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "named"),
+    [("report.figures", "none_such"), ("report.figures", "svg"), ("data", "none_such")],
+)
+def test_a_backend_that_is_not_installed_stops_nothing(package: str, named: str) -> None:
     """Colab hands MPLBACKEND to processes of other environments; one that exists is kept."""
     code = (
-        "import os, reality_check.report.figures, matplotlib\n"
+        f"import os, reality_check.{package}, matplotlib\n"
         "print(os.environ['MPLBACKEND'], dict.get(matplotlib.rcParams, 'backend'))"
     )
     environment = {**os.environ, "MPLBACKEND": named}
