@@ -182,7 +182,9 @@ def _installed_package(top: str) -> str | None:
 
 def _distribution(top: str) -> Distribution | None:
     """Return the installed distribution that contains a top-level module, if there is one."""
-    names = _distribution_names(tuple(sys.path)).get(top)
+    # Only folders with metadata count, so that a further one without any does not read all again.
+    path = (entry for entry in sys.path if any(Path(entry).glob("*.[de]*-info")))
+    names = _distribution_names(tuple(path)).get(top)
     return distribution(names[0]) if names else None
 
 

@@ -36,6 +36,9 @@ from reality_check.launch.parallelism import Parallelism
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
 
+on_gridengine = [pytest.mark.gridengine, pytest.mark.xdist_group("gridengine")]
+
+
 def of_gridengine() -> dict[str, str]:
     """The block as the page on clusters has it."""
     code = re.search(r"^```yaml\n(command:\n.*?qsub -terse.*?)^```", page(), re.M | re.S)
@@ -46,6 +49,15 @@ def of_gridengine() -> dict[str, str]:
 
 def page() -> str:
     return (DOCS / "cluster.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(params=["scripts", pytest.param("gridengine", marks=on_gridengine)])
+def block(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """The block ``command:`` of a scheduler that is there."""
+    if request.param == "scripts":
+        return fake_scheduler.install(tmp_path / "queue")
+    request.getfixturevalue("gridengine")
+    return of_gridengine()
 
 
 def command(folder: Path, block: dict[str, str], name: str) -> Started:
@@ -65,9 +77,11 @@ def signal_worker(out: Path, number: int, what: signal.Signals) -> bool:
     return True
 
 
-def test_workers_and_whoever_watches_killed(tmp_path: Path, alone: Scores) -> None:
+def test_workers_and_whoever_watches_killed(
+    block: dict[str, str], tmp_path: Path, alone: Scores
+) -> None:
     """And one who watches is interrupted, while a worker is paused, so that work is left."""
-    out, block = tmp_path / "out", fake_scheduler.install(tmp_path / "queue")
+    out = tmp_path / "out"
     first = command(tmp_path, block, "first")
     wait_until(lambda: trains(out, 0) and signal_worker(out, 0, signal.SIGSTOP), 240)
     before = jobs_of(out, "jobs")
@@ -105,6 +119,7 @@ def test_one_worker_interrupted_in_every_way(
     out, told = tmp_path / "out", []
 
     def away() -> None:
+        assert signal_worker(out, 0, signal.SIGSTOP)  # else it may be done before it is killed
         gridengine.stop_master()
         monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
         wait_until(lambda: not gridengine.ask("qstat", "-j", jobs_of(out, "jobs")[0]), 60)
@@ -112,8 +127,7 @@ def test_one_worker_interrupted_in_every_way(
     def back() -> None:
         gridengine.start_master()
         monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
-        wait_until(lambda: trains(out, 0), 60)  # not between two trials, which loses none
-        signal_worker(out, 0, signal.SIGKILL)
+        assert signal_worker(out, 0, signal.SIGKILL)
 
     steps: list[Callable[[], object]] = [
         lambda: os.kill(progress(out, 0)["worker"]["pid"], signal.SIGUSR1),
