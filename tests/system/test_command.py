@@ -197,11 +197,12 @@ def test_a_second_run_in_the_folder_is_refused_and_a_killed_worker_is_replaced(l
     words = ["experiment.yaml", "--out", "out", *FEWER, "methods=[contrastive]"]
     process = run(lab, *words)
     wait_while_it_runs(lambda: is_training(lab / "out"), process)
+    (worker,) = workers_of(lab / "out")
+    assert worker in children(process.pid)
+    os.kill(worker, signal.SIGSTOP)  # else it may be done before it is killed
     status, _, error = ended(run(lab, *words, log="second"))
     assert status == 2
     assert f"process {process.pid}" in error
-    (worker,) = workers_of(lab / "out")
-    assert worker in children(process.pid)
     os.kill(worker, signal.SIGKILL)
     wait_while_it_runs(lambda: bool(workers_of(lab / "out") - {worker}), process)
     status, _, error = ended(process)
