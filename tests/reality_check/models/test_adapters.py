@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from reality_check.models.adapters import merge_adapters
 from reality_check.models.network import BASE, Network, build_network
 from reality_check.utils.errors import UsageError
 
-pytest.importorskip("peft")
+#: Importing it takes 5 s, which only the process that runs these tests is to pay.
+pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="peft is not installed")
 VIT = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "depth": 3, "num_heads": 2}
 SHAPE = (32, 32, 3)
 #: A trunk, its arguments, and its adapter.
