@@ -53,3 +53,13 @@ def test_the_numbers_of_jobs_are_found(
     (tmp_path / "printed").write_text(printed)
     made = Command(**block | {"submit": "cat {folder}/printed; : {command}"})
     assert list(CommandScheduler(made, "tiny", tmp_path, 1).submit([0])) == [number]
+
+
+def test_a_job_of_ray_has_ended_once_its_status_says_so(blocks_of: BlocksOf) -> None:
+    """The words are those of Ray 2.60, which has others for jobs that run."""
+    blocks = (block["command"] for block in yaml_blocks(blocks_of, "command"))
+    (block,) = (block for block in blocks if "ray job" in block["submit"])
+    for end in ("succeeded", "failed", "was stopped"):
+        assert re.search(block["gone"], f"Job 'raysubmit_4Lam' {end}")
+    for state in ("RUNNING", "PENDING"):
+        assert not re.search(block["gone"], f"Status for job 'raysubmit_4Lam': {state}")
