@@ -45,13 +45,17 @@ class _RepeatedDatabase:
         return functools.partial(self._repeated, name)
 
     def _repeated(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the database; while it does not answer, reconnect and call again."""
+        """Call a method of the database; see :meth:`_use`."""
+        return self._use(lambda database: getattr(database, name)(*args, **kwargs))
+
+    def _use(self, use: Callable[[RDBStorage], Any]) -> Any:
+        """Do something with the database; while it does not answer, reconnect and do it again."""
 
         def call() -> Any:
             if self._retries.is_away and not self.is_sqlite:
                 self.database.engine.dispose()
                 self.database = self._connect()  # its address may have changed
-            return getattr(self.database, name)(*args, **kwargs)
+            return use(self.database)
 
         return self._retries.call(call)
 
@@ -80,16 +84,16 @@ class _RepeatedDatabase:
     def set_trial_user_attrs(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         """Write attributes of a running trial in one transaction; Optuna has one for each."""
 
-        def write() -> None:
+        def write(database: RDBStorage) -> None:
             # The session ends in any case, and takes back what was not committed.
-            with contextlib.closing(self.database.scoped_session()) as session:
+            with contextlib.closing(database.scoped_session()) as session:
                 for key, value in attributes.items():
-                    self.database._set_trial_attr_without_commit(
+                    database._set_trial_attr_without_commit(
                         session, TrialUserAttributeModel, trial_id, key, value
                     )
                 session.commit()
 
-        self._retries.call(write)
+        self._use(write)
 
 
 class PatientStorage(_CachedStorage):

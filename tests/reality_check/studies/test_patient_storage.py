@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import optuna
 import pytest
@@ -116,6 +117,7 @@ class Elsewhere:
             dialect=SimpleNamespace(name="postgresql"), dispose=lambda: None
         )
         self.get_all_studies = Flaky(outages, gone())
+        self.scoped_session = mock.Mock(side_effect=[*[gone()] * outages, mock.Mock()])
 
 
 @pytest.mark.usefixtures("quick")
@@ -127,6 +129,16 @@ def test_after_an_outage_the_database_is_opened_at_its_present_address() -> None
     assert storage.get_all_studies() == "done"
     assert [one.get_all_studies.calls for one in addresses] == [1, 1, 2, 0]
     assert storage.engine is addresses[2].engine
+
+
+@pytest.mark.usefixtures("quick")
+def test_attributes_too_are_written_at_the_present_address() -> None:
+    addresses = [Elsewhere(9), Elsewhere(0)]
+    opened = list(addresses)
+    storage = PatientStorage(lambda: opened.pop(0), Retries("postgresql"))  # type: ignore[arg-type, return-value]
+    storage.set_trial_user_attrs(1, {})
+    assert [one.scoped_session.call_count for one in addresses] == [1, 1]
+    assert storage.engine is addresses[1].engine
 
 
 @pytest.mark.usefixtures("quick")
