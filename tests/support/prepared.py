@@ -14,3 +14,8 @@ def prepare(experiment: Experiment, out_dir: Path) -> PreparedExperiment:
     checked = check(experiment)
     with open_folder(checked, out_dir) as recorded:
         return PreparedExperiment(recorded.experiment, checked.dataset)
+
+
+def logs(out: Path) -> str:
+    """What all workers of an output folder said."""
+    return "".join(path.read_text() for path in (out / "logs").glob("*.log"))

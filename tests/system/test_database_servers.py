@@ -13,6 +13,7 @@ import pytest
 from optuna.trial import TrialState
 from support import servers
 from support.preloaded import Started
+from support.prepared import logs
 from support.studies import open_study
 
 from reality_check.cli.main import main
@@ -70,10 +71,6 @@ def attempts(url: str, folder: Path) -> dict[str, list[optuna.trial.FrozenTrial]
         for name in names
         if mine is not None and name.startswith(mine)
     }
-
-
-def logs(folder: Path) -> str:
-    return "".join(path.read_text() for path in (folder / "logs").glob("*.log"))
 
 
 def everything_written(folder: Path) -> str:

@@ -23,6 +23,7 @@ import pytest
 from optuna.trial import TrialState
 from support.pace import wait_until
 from support.preloaded import Started
+from support.prepared import logs
 
 from reality_check.cli.main import main
 from reality_check.studies.folder_server import find_server, server_url
@@ -110,8 +111,7 @@ def seen(password: bytes) -> list[str]:
 
 
 def workers(out: Path) -> list[int]:
-    logs = "".join(log.read_text() for log in (out / "logs").glob("worker*.log"))
-    return [int(pid) for pid in re.findall(r"worker \d begins: process (\d+)", logs)]
+    return [int(pid) for pid in re.findall(r"worker \d begins: process (\d+)", logs(out))]
 
 
 def wait_for_lease(out: Path) -> Node:
@@ -175,9 +175,7 @@ def test_a_server_whose_node_is_killed_has_a_successor_and_nothing_is_lost(
         complete = counts(out)
         assert complete["normalized_softmax/search"] == [0, 1]
         assert complete["normalized_softmax/reproductions"] == [0]
-        assert "the storage does not answer" in "".join(
-            path.read_text() for path in (out / "logs").glob("*.log")
-        )
+        assert "the storage does not answer" in logs(out)
         assert json.loads((out / "storage/address").read_text())["generation"] == 2
         files = [path for path in folder.rglob("*") if path.is_file()]
         assert [f.name for f in files if password in f.read_bytes()] == ["password"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support.pace import Pace
 from support.paths import ROOT, SUPPORT
-from support.prepared import prepare
+from support.prepared import logs, prepare
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
@@ -219,9 +219,9 @@ def check_losses(units: list[StudyState], out: Path) -> None:
     failed = [t for u in units for t in u.attempts if t.state == "failed"]
     assert sum(trial.was_abandoned for trial in failed) >= KILLS // 2
     assert not [trial for trial in failed if trial.error is not None]
-    logs = "".join(path.read_text() for path in (out / "logs").glob("*.log"))
-    assert "its trial went to another" in logs
-    assert "Traceback" not in logs
+    said = logs(out)
+    assert "its trial went to another" in said
+    assert "Traceback" not in said
 
 
 def check_files(out: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import slurm_jobs
+from support.prepared import logs
 from support.slurm_jobs import Scores, all_trials, jobs_of, progress, scores
 
 from reality_check.api import run
@@ -50,11 +51,6 @@ class InTurn:
         if pid not in self._seen:
             self._seen.add(pid)
             self.left.pop(0)()
-
-
-def logs(out: Path) -> str:
-    """What all workers said."""
-    return "".join(path.read_text() for path in (out / "logs").glob("*.log"))
 
 
 def kill(out: Path) -> None:
