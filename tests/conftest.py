@@ -20,6 +20,7 @@ from simulated_cuda import Device
 from support import servers
 from support.disk import read_migrations_once
 from support.examples import register_profiles
+from support.in_process import forget_modules
 from support.paths import TINY
 
 from reality_check.data import ImageSet
@@ -184,6 +185,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["REALITY_CHECK_CACHE"]
     else:
         os.environ["REALITY_CHECK_CACHE"] = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_user_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a file of tests imports from folders of its own is unknown to the next file."""
+    yield
+    forget_modules(tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture
