@@ -64,7 +64,7 @@ from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies import recorded_experiment as recorded_room
 from reality_check.studies.output_folder import load_locked
-from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.patient_storage import PatientStorage, _RepeatedDatabase
 from reality_check.studies.plan import StudyState
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.trial import TrialContext, TrialResult
@@ -320,8 +320,9 @@ class Clock:
     def wrap_storage(self) -> None:
         """All that a worker asks of its storage."""
         public = [name for name in vars(BaseStorage) if re.match(r"(create|delete|get|set)_", name)]
-        for name in (*public, "set_trial_user_attrs", "record_heartbeat", "_get_stale_trial_ids"):
+        for name in (*public, "set_trial_user_attrs", "record_heartbeat"):
             self.wrap(PatientStorage, name, "storage")
+        self.wrap(_RepeatedDatabase, "write_together", "storage")
         self.wrap(recorded_room, "open_storage", "opening")
         self.wrap(loop_room, "pause", "waiting")
 

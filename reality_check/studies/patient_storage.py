@@ -10,14 +10,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import optuna
 import sqlalchemy
+from optuna.distributions import BaseDistribution
 from optuna.storages import RDBStorage, _CachedStorage
 from optuna.storages._rdb.models import TrialUserAttributeModel
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.orm import Session
 
 from reality_check.studies.retries import Retries
 from reality_check.studies.trial import HEARTBEAT
@@ -81,16 +83,13 @@ class _RepeatedDatabase:
 
         return self._retries.call(start)
 
-    def set_trial_user_attrs(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
-        """Write attributes of a running trial in one transaction; Optuna has one for each."""
+    def write_together(self, change: Callable[[RDBStorage, Session], None]) -> None:
+        """Change several things in one transaction; Optuna has one for each."""
 
         def write(database: RDBStorage) -> None:
             # The session ends in any case, and takes back what was not committed.
             with contextlib.closing(database.scoped_session()) as session:
-                for key, value in attributes.items():
-                    database._set_trial_attr_without_commit(
-                        session, TrialUserAttributeModel, trial_id, key, value
-                    )
+                change(database, session)
                 session.commit()
 
         self._use(write)
@@ -116,6 +115,7 @@ class PatientStorage(_CachedStorage):
         self._first_heartbeats: dict[int, float] = {}  # their times by trial id
         self._monitor = HeartbeatMonitor()
         self._outages = 0  # number of outages when the monitor was created
+        self._drawn: list[tuple[str, float, BaseDistribution]] | None = None  # not written yet
 
     @property
     def engine(self) -> sqlalchemy.Engine:
@@ -155,7 +155,49 @@ class PatientStorage(_CachedStorage):
 
     def set_trial_user_attrs(self, trial_id: int, attributes: Mapping[str, Any]) -> None:
         """Write attributes of a running trial: all of them, or none."""
-        self._repeated.set_trial_user_attrs(trial_id, attributes)
+
+        def change(database: RDBStorage, session: Session) -> None:
+            for key, value in attributes.items():
+                database._set_trial_attr_without_commit(
+                    session, TrialUserAttributeModel, trial_id, key, value
+                )
+
+        self._repeated.write_together(change)
+
+    def set_trial_param(
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
+    ) -> None:
+        """Write a parameter of a running trial, or keep it for the end of :meth:`drawing`."""
+        if self._drawn is None:
+            super().set_trial_param(trial_id, param_name, param_value_internal, distribution)
+        else:
+            self._drawn.append((param_name, param_value_internal, distribution))
+
+    @contextlib.contextmanager
+    def drawing(self, trial_id: int) -> Iterator[None]:
+        """Write the parameters of a trial that are drawn within the block: all of them, or none."""
+        drawn = self._drawn = []
+        try:
+            yield
+        finally:
+            self._drawn = None
+        known = self._studies[self._trial_id_to_study_id_and_number[trial_id][0]].param_distribution
+
+        def change(database: RDBStorage, session: Session) -> None:
+            for name, value, distribution in drawn:
+                database._set_trial_param_without_commit(
+                    session, trial_id, name, value, distribution, known.get(name)
+                )
+
+        # They are there if only the answer to the first call was lost.
+        with contextlib.suppress(sqlalchemy.exc.IntegrityError):
+            self._repeated.write_together(change)
+        for name, _, distribution in drawn:
+            known.setdefault(name, distribution)
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Record for how many seconds this worker has been running the trial."""
@@ -166,18 +208,20 @@ class PatientStorage(_CachedStorage):
             # Not "seconds": this thread may be late, after the end of the trial has set these.
             self.set_trial_user_attr(trial_id, HEARTBEAT, now - first)
 
-    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
-        """Return the ids of running trials whose heartbeat has stopped.
+    def stale(self, heartbeats: Mapping[int, float]) -> list[int]:
+        """Return the ids of trials whose heartbeat has stopped.
 
         Optuna's own method compares clocks of machines, which may jump.
+
+        Args:
+            heartbeats: the seconds that :meth:`record_heartbeat` wrote last, by the ids of the
+                running trials.
         """
-        running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
         if self._outages != self._retries.outages:
             # No worker could record a heartbeat during the outage, so start watching again.
             self._outages, self._monitor = self._retries.outages, HeartbeatMonitor()
-        heartbeats = {  # the seconds that :meth:`record_heartbeat` wrote last
-            trial._trial_id: trial.user_attrs[HEARTBEAT]
-            for trial in running
-            if HEARTBEAT in trial.user_attrs
-        }
         return self._monitor.stale(heartbeats, self.grace_period)
+
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        """Return none when Optuna begins a trial, since ``Study.release_lost`` has ended them."""
+        return []

@@ -17,6 +17,7 @@ from reality_check.config.values import Searched
 from reality_check.studies.folder_server import SERVER, server_url
 from reality_check.studies.growth import read_steps
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.plan import (
     BASELINES,
     States,
@@ -58,7 +59,7 @@ class RecordedExperiment:
         self.experiment = experiment
         self.out_dir = out_dir
         self.plan = make_plan(experiment, read_steps(out_dir))
-        self.storage: BaseStorage
+        self.storage: PatientStorage | InMemoryStorage
         url = storage_url(experiment, out_dir)
         file = storage_file(url)
         if not only_reads or file is None or file.exists():
@@ -92,6 +93,7 @@ class RecordedExperiment:
         if key not in self._studies:
             name = study_name(self.experiment, key.name)
             search_space = functools.partial(self._search_space, key.method)
+            assert isinstance(self.storage, PatientStorage)  # a missing file has no studies
             self._studies[key] = Study(self.storage, name, state, search_space)
         return self._studies[key]
 

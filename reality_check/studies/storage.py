@@ -89,7 +89,7 @@ def absolute_url(url: str) -> str:
     return text
 
 
-def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
+def open_storage(url: str | URL, wait: bool = False) -> PatientStorage:
     """Open the storage of an experiment; databases get heartbeats.
 
     Args:

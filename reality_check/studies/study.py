@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import random
 import time
 import warnings
@@ -20,13 +19,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optuna
-from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.results import TrialRecord
 from reality_check.studies.attempts import complete_by_index, mark_superseded
-from reality_check.studies.patient_storage import NothingWaits
+from reality_check.studies.patient_storage import NothingWaits, PatientStorage
 from reality_check.studies.plan import Drawn, StudyState
 from reality_check.studies.sampler import IndexedSampler, record_params, sampler_arguments, suggest
 from reality_check.studies.storage import holds_study
@@ -73,7 +71,7 @@ class Study:
 
     def __init__(
         self,
-        storage: BaseStorage,
+        storage: PatientStorage,
         name: str,
         state: StudyState,
         search_space: Callable[[], Mapping[str, Searched]] = dict,
@@ -194,13 +192,19 @@ class Study:
         A worker is lost if its heartbeat has stopped, its process has ended, or it has not recorded
         itself for :data:`UNSIGNED_GRACE` seconds.
         """
-        optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
+        silent = self._storage.stale(
+            {trial.trial_id: trial.seconds for trial in running if trial.seconds is not None}
+        )
         # The monitor calls an entry stale if its value, here always None, does not change.
         unsigned = {t.number: None for t in running if t.worker is None}
         stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
-        lost = [t for t in running if t.number in stale or (t.worker and not is_alive(t.worker))]
+        lost = [
+            t
+            for t in running
+            if t.trial_id in silent or t.number in stale or (t.worker and not is_alive(t.worker))
+        ]
         for trial in lost:
             self._fail_trial(trial)
         return self.trials() if lost else trials
@@ -289,11 +293,12 @@ class Study:
         if index < len(made_of):  # in a search, only trial 0 may depend on other studies
             set_attributes(trial, made_of=made_of[index])
         given, params = self._state.given, None
-        if given is None:
-            params = {name: suggest(trial, name, value) for name, value in self.space.items()}
-        elif given[index] is not None:
-            params = dict(given[index])
-            record_params(trial, params, self.space)
+        with self._storage.drawing(trial._trial_id):
+            if given is None:
+                params = {name: suggest(trial, name, value) for name, value in self.space.items()}
+            elif given[index] is not None:
+                params = dict(given[index])
+                record_params(trial, params, self.space)
         return TrialContext(index, params, _lease(self._storage, trial).renew)
 
     def _fail_trial(self, trial: TrialRecord) -> None:
@@ -356,14 +361,10 @@ def _known_params(
     return dict(state.first or {}) if index == 0 else {}
 
 
-def _lease(storage: BaseStorage, trial: optuna.Trial) -> Lease:
-    """Return the lease of a trial, which never ends if the storage has no heartbeats.
-
-    A lease is shorter than the grace period after which others take the trial.
-    """
-    grace = getattr(storage, "grace_period", None)
+def _lease(storage: PatientStorage, trial: optuna.Trial) -> Lease:
+    """Return the lease of a trial, shorter than the grace period after which others take it."""
 
     def is_running() -> bool:
         return storage.get_trial(trial._trial_id).state is TrialState.RUNNING
 
-    return Lease(is_running, math.inf if grace is None else grace / 2)
+    return Lease(is_running, storage.grace_period / 2)

@@ -19,7 +19,6 @@ from support.studies import open_study
 from reality_check.cli.main import main
 from reality_check.launch.worker import work
 from reality_check.studies.output_folder import load_locked
-from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import open_storage
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import PASSWORD_VARIABLE
@@ -143,7 +142,6 @@ def test_two_experiments_share_a_server_and_a_tunnel_leads_to_it(
 @pytest.mark.xdist_group("servers")
 def test_a_worker_keeps_one_connection_and_gives_that_of_its_heartbeat_back(server: Any) -> None:
     storage = open_storage(server.url())
-    assert isinstance(storage, PatientStorage)
     with storage.engine.connect(), storage.engine.connect():
         pass
     assert storage.engine.pool.checkedin() == 1  # type: ignore[attr-defined]

@@ -48,29 +48,40 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "out"
 
 
-def test_a_server_that_is_a_job_is_replaced_and_ends_with_the_run(
+def test_a_server_that_is_a_job_is_requeued_replaced_and_ends_with_the_run(
     slurm: Any, out: Path, alone: Scores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The notice of its time limit, then a cancellation, while a worker trains."""
     monkeypatch.setattr(server_job, "POLL_SECONDS", 1.0)
+    # SLURM lets root's job be requeued by nobody.
+    slurm.ask("sacctmgr", "-i", "add", "user", "nobody", "account=root", "adminlevel=admin")
     told: list[str] = []
     servers: list[str] = []
 
+    def generation() -> int:
+        return json.loads((out / "storage/address").read_text())["generation"]
+
     def watch(recorded: Any) -> None:
-        """Cancel the server once, while a worker trains."""
         file = out / "logs/worker_0.json"
-        if not servers and file.exists() and json.loads(file.read_text()).get("epoch", 0) > 2:
+        if not file.exists() or json.loads(file.read_text()).get("epoch", 0) <= 2:
+            return
+        if not servers:
             servers.append((out / "storage/job").read_text())
-            slurm.ask("scancel", servers[0])
+            slurm.ask("scancel", "--signal=USR2", servers[0])
+        elif len(servers) == 1 and generation() == 2:
+            servers.append((out / "storage/job").read_text())
+            slurm.ask("scancel", servers[1])
 
     plain = slurm_jobs.experiment()
     experiment = plain.model_copy(update={"storage": "server"})
     results = run(experiment, out, jobs(1), watch=watch, log=told.append)
     assert scores(results) == alone
     servers.append((out / "storage/job").read_text())
-    assert servers[0] != servers[1]
+    first, requeued, replacement = servers
+    assert first == requeued != replacement
     submitted = [text for text in told if "for the storage" in text]
-    assert [text.rpartition(" ")[2] for text in submitted] == servers
-    assert json.loads((out / "storage/address").read_text())["generation"] == 2
+    assert [text.rpartition(" ")[2] for text in submitted] == [first, replacement]
+    assert generation() == 3
     slurm.wait_until(lambda: not slurm.ask("squeue", "-h"))
     assert not (out / "storage/lease").exists()
     assert len(jobs_of(out)) == 1

@@ -14,8 +14,10 @@ from unittest import mock
 
 import optuna
 import pytest
+from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from sqlalchemy import event
+from sqlalchemy.orm import Session
 from support.flaky import Flaky, gone
 from support.studies import is_complete, open_study
 
@@ -28,16 +30,14 @@ from reality_check.utils.lease import HeartbeatMonitor
 
 @pytest.fixture
 def database(tmp_path: Path) -> PatientStorage:
-    opened = open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
-    assert isinstance(opened, PatientStorage)
-    return opened
+    return open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
 
 
 class LostAnswer:
-    """Calls a method of Optuna's database, and loses its first answer."""
+    """Calls a method of a database or of its session, and loses its first answer."""
 
-    def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        original = getattr(optuna.storages.RDBStorage, name)
+    def __init__(self, cls: type, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = getattr(cls, name)
         self.lost = 0
 
         def method(storage: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -47,7 +47,7 @@ class LostAnswer:
                 raise gone()
             return result
 
-        monkeypatch.setattr(optuna.storages.RDBStorage, name, method)
+        monkeypatch.setattr(cls, name, method)
 
 
 @pytest.mark.usefixtures("quick")
@@ -57,7 +57,7 @@ def test_a_repeated_result_is_accepted_and_another_refused(
     study = optuna.create_study(storage=database)
     study.enqueue_trial({})
     trial = study.ask()
-    answer = LostAnswer("set_trial_state_values", monkeypatch)
+    answer = LostAnswer(RDBStorage, "set_trial_state_values", monkeypatch)
     study.tell(trial, 0.5)
     assert answer.lost == 1
     assert [t.state for t in study.trials] == [TrialState.COMPLETE]
@@ -67,7 +67,7 @@ def test_a_repeated_result_is_accepted_and_another_refused(
     study.enqueue_trial({})
     other = study.ask()
     database.set_trial_state_values(other._trial_id, TrialState.FAIL)
-    LostAnswer("set_trial_state_values", monkeypatch)
+    LostAnswer(RDBStorage, "set_trial_state_values", monkeypatch)
     with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
         database.set_trial_state_values(other._trial_id, TrialState.COMPLETE, [0.5])
 
@@ -84,6 +84,42 @@ def test_attributes_of_a_trial_are_written_all_or_none(database: PatientStorage)
     database.set_trial_state_values(trial._trial_id, TrialState.FAIL)
     with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
         database.set_trial_user_attrs(trial._trial_id, {"first": 3})
+
+
+@pytest.mark.usefixtures("quick")
+def test_drawn_parameters_are_written_all_or_none(
+    database: PatientStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = optuna.create_study(storage=database)
+    study.enqueue_trial({"a": 1, "b": 0.5})
+    trial = study.ask()
+
+    def stored() -> dict[str, Any]:
+        return database.get_trial(trial._trial_id).params
+
+    with database.drawing(trial._trial_id):
+        assert trial.suggest_int("a", 0, 2) == 1
+        assert trial.suggest_float("b", 0.1, 1.0, log=True) == 0.5
+        assert stored() == {}
+    assert stored() == {"a": 1, "b": 0.5}
+    study.enqueue_trial({"a": 2, "b": 0.2})
+    trial = study.ask()
+
+    def draw() -> None:
+        with database.drawing(trial._trial_id):
+            trial.suggest_int("a", 0, 2)
+            trial.suggest_categorical("b", [0.2, 0.3])
+
+    with pytest.raises(ValueError, match="different distribution kind"):
+        draw()
+    assert stored() == {}
+    answer = LostAnswer(Session, "commit", monkeypatch)
+    trial = optuna.trial.Trial(study, trial._trial_id)
+    with database.drawing(trial._trial_id):
+        trial.suggest_int("a", 0, 2)
+        trial.suggest_float("b", 0.1, 1.0, log=True)
+    assert answer.lost == 1
+    assert stored() == {"a": 2, "b": 0.2}
 
 
 @pytest.mark.usefixtures("quick")
@@ -206,7 +242,6 @@ def test_a_late_heartbeat_changes_no_duration(database: PatientStorage) -> None:
 def test_a_read_that_ctrl_c_interrupts_leaves_no_lock(tmp_path: Path) -> None:
     file = tmp_path / "studies.db"
     storage = open_storage(f"sqlite:///{file}")
-    assert isinstance(storage, PatientStorage)
     study = optuna.create_study(storage=storage)
     for _ in range(3):
         study.enqueue_trial({})

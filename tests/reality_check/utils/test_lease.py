@@ -9,7 +9,6 @@ import sqlalchemy
 from support.studies import is_complete, open_study
 
 from reality_check.studies import storage as storages
-from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import is_temporary
 from reality_check.studies.storage import open_storage
 from reality_check.studies.trial import TrialResult
@@ -33,7 +32,6 @@ def test_a_heartbeat_that_stays_the_same_for_the_grace_time_is_stale() -> None:
 def test_a_worker_is_lost_once_its_heartbeat_stands_still(tmp_path: Path) -> None:
     """No clocks are compared, which jump: a heartbeat is one as long as it changes."""
     storage = open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
-    assert isinstance(storage, PatientStorage)
     now = [0.0]
     storage._monitor = HeartbeatMonitor(lambda: now[0])
     stage = open_study(storage, "s", 2, 0, fixed=[{}] * 2)
@@ -102,7 +100,6 @@ def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
 ) -> None:
     monkeypatch.setattr(storages, "STANDSTILL", 3)
     storage, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
-    assert isinstance(storage, PatientStorage)
     stage = open_study(other, "standstill", 1, 0, fixed=[{}])
     with storage.engine.connect() as paused:
         lock = sqlalchemy.text("SELECT study_id FROM studies FOR UPDATE")
