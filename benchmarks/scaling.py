@@ -320,8 +320,9 @@ class Clock:
     def wrap_storage(self) -> None:
         """All that a worker asks of its storage."""
         public = [name for name in vars(BaseStorage) if re.match(r"(create|delete|get|set)_", name)]
-        for name in (*public, "set_trial_user_attrs", "record_heartbeat"):
+        for name in {*public, "record_heartbeat"} - {"set_trial_param"}:
             self.wrap(PatientStorage, name, "storage")
+        # Parameters only wait in set_trial_param for this.
         self.wrap(_RepeatedDatabase, "write_together", "storage")
         self.wrap(recorded_room, "open_storage", "opening")
         self.wrap(loop_room, "pause", "waiting")
