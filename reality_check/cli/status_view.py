@@ -18,10 +18,12 @@ from rich.text import Text
 from reality_check.cli.columns import name_table
 from reality_check.cli.live_view import overview
 from reality_check.config.metrics import Stage
+from reality_check.launch.slurm_queue import job_states, recorded_jobs
 from reality_check.studies.output_folder import stage_name
 from reality_check.studies.progress import Row, status, trial_name
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.suite_folder import is_suite
+from reality_check.utils.own_names import own_path
 from reality_check.utils.text import duration
 
 _HOUR_UNITS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
@@ -111,8 +113,22 @@ def _sentences(state: dict[str, Any]) -> list[str]:
             for kind, hours in state["hours"].items()
         ]
         lines.append(f"Used, including lost attempts: {', '.join(used)}.")
+    lines += _slurm_jobs(state)
     lines.append(_last_line(state))
     return lines
+
+
+def _slurm_jobs(state: dict[str, Any]) -> list[str]:
+    """Return a line with the jobs of the workers, where SLURM knows them: they may be waiting."""
+    jobs = [*recorded_jobs(own_path(_folder_of_run(state), "slurm.json")).values()]
+    states = job_states(jobs) if jobs and state["state"] != "complete" else None
+    return [f"SLURM: {', '.join(map(' '.join, states.items()))}."] if states else []
+
+
+def _folder_of_run(state: dict[str, Any]) -> Path:
+    """Return the output folder, for a data set of a suite that of the suite."""
+    folder = Path(state["folder"])
+    return folder.parent if is_suite(folder.parent) else folder
 
 
 def _last_line(state: dict[str, Any]) -> str:
@@ -123,6 +139,4 @@ def _last_line(state: dict[str, Any]) -> str:
     time_left = f"; about {duration(round(left))} to go" if left else ""
     working = sum(entry["alive"] is not False for entry in state["running"])
     workers = "1 worker" if working == 1 else f"{working or 'no'} workers"
-    folder = Path(state["folder"])
-    folder = folder.parent if is_suite(folder.parent) else folder  # the logs of a suite
-    return f"Not complete{time_left}; {workers} at work. Logs: {folder / 'logs'}"
+    return f"Not complete{time_left}; {workers} at work. Logs: {_folder_of_run(state) / 'logs'}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from reality_check.launch.local import forget_failure, has_stopped, log_path, raise_failure
-from reality_check.launch.slurm_queue import ENDING, OVER
+from reality_check.launch.slurm_queue import ENDING, OVER, recorded_jobs
 from reality_check.studies.recorded_experiment import RecordedExperiment
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
@@ -51,14 +51,6 @@ class Scheduler(Protocol):
 
     def end(self, jobs: Iterable[str], only_waiting: bool = False) -> None:
         """End jobs, or those of them that do not run yet."""
-
-
-def recorded_jobs(file: Path) -> dict[int, str]:
-    """Return the ids of the jobs in a file, by the numbers of their workers; empty without it."""
-    try:
-        return {int(n): str(job) for n, job in json.loads(file.read_text()).items()}
-    except (OSError, ValueError):
-        return {}
 
 
 class JobWorkers:

@@ -13,10 +13,16 @@ from submitit.helpers import Checkpointable
 
 from reality_check.config.schema import Experiment
 from reality_check.launch.folder_lease import STALE, age
-from reality_check.launch.jobs import MAX_LOST_JOBS, POLL_SECONDS, recorded_jobs
+from reality_check.launch.jobs import MAX_LOST_JOBS, POLL_SECONDS
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm import job_parameters, submit_jobs
-from reality_check.launch.slurm_queue import OVER, cancel, current_job, job_states
+from reality_check.launch.slurm_queue import (
+    OVER,
+    cancel,
+    current_job,
+    job_states,
+    recorded_jobs,
+)
 from reality_check.launch.storage_server import WORKERS, serve
 from reality_check.studies.folder_server import server_url
 from reality_check.studies.storage import open_storage

@@ -1,12 +1,14 @@
-"""The states of SLURM jobs, from SLURM's own commands."""
+"""The jobs of a run, and their states from SLURM's own commands."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from reality_check.utils.errors import UsageError
 
@@ -28,6 +30,14 @@ OVER = {
     "REVOKED",
     "TIMEOUT",
 }
+
+
+def recorded_jobs(file: Path) -> dict[int, str]:
+    """Return the ids of the jobs in a file, by the numbers of their workers; empty without it."""
+    try:
+        return {int(n): str(job) for n, job in json.loads(file.read_text()).items()}
+    except (OSError, ValueError):
+        return {}
 
 
 def job_states(jobs: Sequence[str]) -> dict[str, str] | None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +94,21 @@ def test_before_the_first_trial(recorded: RecordedExperiment) -> None:
     assert state["hours"] == {}
     assert [entry["done"] for entry in state["stages"]] == [0] * len(state["stages"])
     assert "no workers at work" in text_of(recorded)
+
+
+def test_jobs_that_wait_in_the_queue_are_shown(
+    recorded: RecordedExperiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue = tmp_path / "bin/squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho '7_0|RUNNING\n7_1|PENDING\n8|PENDING'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    assert "SLURM" not in text_of(recorded)
+    (recorded.out_dir / "slurm.json").write_text('{"0": "7_0", "1": "7_1"}')
+    assert "SLURM: 7_0 RUNNING, 7_1 PENDING." in text_of(recorded)
+    squeue.write_text("#!/bin/sh\nexit 1\n")
+    assert "SLURM" not in text_of(recorded), "the controller does not answer"
 
 
 def test_where_and_how_far_a_trial_is(recorded: RecordedExperiment) -> None:
