@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from reality_check.config.named import (
 from reality_check.config.overrides import parse_override, set_value
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import use_sources
+from reality_check.config.types import is_model
+from reality_check.config.values import kinds_of
 from reality_check.config.yaml_text import read_yaml, unshared
 from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError, every
@@ -29,6 +31,8 @@ from reality_check.utils.text import nearest
 
 #: Keys of files only: how they build on each other, and the version of their format.
 _FILE_KEYS = ("base", "variants", "schema_version")
+#: An unknown key that is valid in more places than these is suggested in none.
+_MAX_PATHS = 3
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -196,6 +200,23 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     return layers.overlay(lower, raw)
 
 
+def _deeper(key: str) -> str:
+    """Return ``" Did you mean 'protocol.search.trials'?"`` for ``trials``, else ``""``."""
+    paths = [*dict.fromkeys(path for path in _paths_to(key, Experiment) if "methods." not in path)]
+    if not 0 < len(paths) <= _MAX_PATHS:
+        return ""
+    return f" Did you mean {' or '.join(map(repr, paths))}?"
+
+
+def _paths_to(key: str, model: Any, above: str = "") -> Iterator[str]:
+    """Yield the dotted keys of a model that end in ``key``."""
+    for name, field in model.model_fields.items():
+        if name == key:
+            yield above + name
+        for kind in filter(is_model, kinds_of(field.annotation)):
+            yield from _paths_to(key, kind, f"{above}{name}.")
+
+
 def _check_keys(data: Mapping[str, Any], where: str) -> None:
     """Raise UsageError if a key is unknown, or else if a required key is missing."""
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
@@ -203,7 +224,7 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
     valid = ", ".join([*Experiment.model_fields, *_FILE_KEYS])
     mistakes = [
         f"{where}: unknown key {key!r}; valid keys: {valid}."
-        f"{nearest(str(key), Experiment.model_fields)}"
+        f"{_deeper(str(key)) or nearest(str(key), Experiment.model_fields)}"
         for key in unknown
     ]
     # A mistyped key is also reported as missing; report it only once.

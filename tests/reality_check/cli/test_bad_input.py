@@ -192,6 +192,7 @@ def m(loss: str, more: str = "") -> str:
 #: A wrong override, and what the sentence must say.
 OVERRIDES = [
     ("protocl.search.trials=2", "unknown key", "'protocl'", "'protocol'"),
+    ("batch_size=8", "unknown key", "mean 'protocol.training.batch_size'?"),
     ("protocol.search.trials=0", "protocol.search.trials", "greater than or equal to 1", "got 0"),
     ("protocol.search.trials=many", "protocol.search.trials", "integer", "'many'"),
     ("protocol.search.sampler=tpee", "protocol.search.sampler", "'tpe'"),
