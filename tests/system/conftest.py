@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support import one_machine_gridengine, one_machine_slurm, preloaded, spares
 from support.blank_figures import blank_figures
+from support.forked_jobs import forking
 from support.one_machine_gridengine import OneMachineGridEngine
 from support.one_machine_slurm import OneMachineSlurm
 from support.slurm_jobs import Scores, experiment, scores
@@ -62,9 +64,16 @@ def gridengine(
     """A running Grid Engine without jobs, which commands of this process speak to."""
     for name, value in whole_gridengine.variables.items():
         monkeypatch.setenv(name, value)
-    whole_gridengine.pass_on("PYTHONPATH", "REALITY_CHECK_CACHE")
+    whole_gridengine.pass_on("PYTHONPATH", "REALITY_CHECK_CACHE", "FORKED_JOBS")
     yield whole_gridengine
     whole_gridengine.delete_all()
+
+
+@pytest.fixture
+def forked_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers of jobs need no imports; Grid Engine has to be asked for afterwards."""
+    with forking(tmp_path, monkeypatch):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def page() -> str:
 
 
 @pytest.fixture(params=["scripts", pytest.param("gridengine", marks=on_gridengine)])
-def block(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+def block(forked_jobs: None, request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """The block ``command:`` of a scheduler that is there."""
     if request.param == "scripts":
         return fake_scheduler.install(tmp_path / "queue")
@@ -112,7 +112,11 @@ def test_workers_and_whoever_watches_killed(
 @pytest.mark.gridengine
 @pytest.mark.xdist_group("gridengine")
 def test_one_worker_interrupted_in_every_way(
-    gridengine: Any, tmp_path: Path, alone: Scores, monkeypatch: pytest.MonkeyPatch
+    gridengine: Any,
+    tmp_path: Path,
+    alone: Scores,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Its time is nearly over, it is deleted with a notice, nobody answers, and it is killed."""
     monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
@@ -129,8 +133,13 @@ def test_one_worker_interrupted_in_every_way(
         monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
         assert signal_worker(out, 0, signal.SIGKILL)
 
+    def next_forked() -> None:  # the first job has shown that one starts by itself
+        request.getfixturevalue("forked_jobs")
+        gridengine.pass_on("PYTHONPATH", "REALITY_CHECK_CACHE", "FORKED_JOBS")
+        os.kill(progress(out, 0)["worker"]["pid"], signal.SIGUSR1)
+
     steps: list[Callable[[], object]] = [
-        lambda: os.kill(progress(out, 0)["worker"]["pid"], signal.SIGUSR1),
+        next_forked,
         lambda: gridengine.ask("qdel", jobs_of(out, "jobs")[0]),
         away,
     ]

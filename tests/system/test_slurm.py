@@ -90,6 +90,7 @@ class TestArray:
             search_trials(out / name)
         assert (out / "report.html").exists()
 
+    @pytest.mark.usefixtures("forked_jobs")
     def test_two_workers_share_the_work_and_a_cancelled_job_is_not_replaced(
         self, slurm: Any, tmp_path: Path, alone: Scores
     ) -> None:
@@ -120,6 +121,7 @@ class TestArray:
         assert any(trial.stopped for trial in search_trials(out))
         assert "asks to be requeued" in (out / "logs" / "worker_0.log").read_text()
 
+    @pytest.mark.usefixtures("forked_jobs")
     def test_whoever_watches_the_jobs_keep_running(self, slurm: Any, tmp_path: Path) -> None:
         """Ctrl-C, the same command, a cancelled array, and the same command again."""
         out = tmp_path / "out"

@@ -22,7 +22,7 @@ from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.xdist_group("slurm"),
-    pytest.mark.usefixtures("blank_figures"),
+    pytest.mark.usefixtures("blank_figures", "forked_jobs"),
 ]
 AWAY = "the storage does not answer"
 
