@@ -210,15 +210,30 @@ def test_a_second_run_in_the_folder_is_refused_and_a_killed_worker_is_replaced(l
     assert (lab / "out" / "report.html").exists()
 
 
+#: All that is to be seen has happened when they train.
+ENDS_FOLD_PROCESSES = """\
+from multiprocessing import parent_process
+
+from pytorch_metric_learning.losses import ContrastiveLoss
+
+
+class Mine(ContrastiveLoss):
+    def forward(self, *arguments, **options):
+        if parent_process() is not None:
+            raise OSError("a fold process trains")
+        return super().forward(*arguments, **options)
+"""
+
+
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="fold processes need PYTHONSAFEPATH")
 def test_files_named_like_modules_of_python_hide_none(tmp_path: Path) -> None:
     """Neither from the command, nor from workers, nor from their fold processes."""
     own = "methods: [{name: mine, loss: my_losses.Mine}]"
     prepare(tmp_path, re.sub("methods: .*", own, EXPERIMENT))
-    loss = "from pytorch_metric_learning.losses import ContrastiveLoss as Mine"
-    (tmp_path / "my_losses.py").write_text(loss)
+    (tmp_path / "my_losses.py").write_text(ENDS_FOLD_PROCESSES)
     for name in ("random", "operator", "queue", "socket", "numpy"):
         (tmp_path / f"{name}.py").write_text("raise RuntimeError('hidden')")
     words = ("run", "experiment.yaml", "--out", "out", "--folds-at-once", "2")
     status, _, error = finish(start(tmp_path, *words, *FEWER))
-    assert status == 0, error
+    assert status == 1, error
+    assert "mine, search: OSError: a fold process trains" in error
