@@ -1,4 +1,4 @@
-"""Each check can fail: a loss broken in one way fails the check meant for that, and no other."""
+"""Each check can fail: a loss broken in one way fails the check meant for it, and none like it."""
 
 from __future__ import annotations
 
