@@ -26,8 +26,8 @@ from pml_extensions.testing import LossContract, PhaseContract, ProxyLossContrac
 class OurContract(LossContract):
     """Beyond the contract: what our error messages say.
 
-    Generating C++ takes the "inductor" of a compilation most of its time; one proxy loss and one
-    on quadruples go through it, the others end with the traced graph.
+    Generating C++ takes the "inductor" of a compilation most of its time; one loss on quadruples
+    goes through it, the others end with the traced graph, that of the gradient for two.
     """
 
     compile_backend = "eager"
@@ -175,7 +175,7 @@ class SGSLContract(OurProxyContract):
 
 
 class TestSGSLPerBatch(SGSLContract):
-    compile_backend = "inductor"
+    compile_backend = "aot_eager"
 
 
 class TestWarped(OurProxyContract):
@@ -252,7 +252,10 @@ class TestGradMLAll(GradMLContract):
 
 
 class OnGpu(OurContract):
-    """One loss of each kind; gradients are those of the CPU, and compilers need a real GPU."""
+    """The most intricate loss of each kind; the others are compared with the CPU in test_gpu.py.
+
+    Gradients are those of the CPU, and compilers need a real GPU.
+    """
 
     device = "cuda"
     low_precision_rtol = 1e-5  # the order of sums is not fixed there
@@ -262,15 +265,7 @@ class OnGpu(OurContract):
     test_gradient_of_parameters_is_the_derivative: Any = None
 
 
-class TestSGSLOnGpu(OnGpu, SGSLContract):
-    arguments: ClassVar = {"join_mode": "latch"}
-
-
 class TestHISTSparseOnGpu(OnGpu, TestHISTSparse):
-    pass
-
-
-class TestGradMLDisjointOnGpu(OnGpu, TestGradMLDisjoint):
     pass
 
 

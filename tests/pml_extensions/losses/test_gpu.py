@@ -39,9 +39,11 @@ OPTIONS = {
     **support.losses.OPTIONS,
     "sparse": lambda: {"class_sampler": ClassSampler(0.5, sparse_gradients=True)},
 }
-every_case = pytest.mark.parametrize(
-    ("name", "option"), [(name, option) for name in LOSSES for option in OPTIONS]
-)
+#: Sampled rows of several parameters, among them sparse ones, and of one.
+CASES = [(name, option) for name in LOSSES for option in ("full", "chunked")]
+CASES += [(name, "sampled") for name in GPU_LOSSES]
+CASES += [(name, "sparse") for name in ("normalized", "hist")]
+every_case = pytest.mark.parametrize(("name", "option"), CASES)
 
 
 def seeded(name: str, option: str, seed: int = 0) -> Any:
@@ -68,26 +70,22 @@ def results(
 
 
 @every_case
-def test_same_numbers_as_on_the_cpu(name: str, option: str) -> None:
+def test_same_numbers_as_on_the_cpu_and_the_host_never_waits(name: str, option: str) -> None:
     x, labels = batch()
     expected = results(seeded(name, option), x, labels)
-    actual = results(seeded(name, option).cuda(), x.cuda(), labels.cuda())
+    loss, x, labels = seeded(name, option).cuda(), x.cuda(), labels.cuda()
+    actual = results(loss, x, labels)
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
-
-
-@every_case
-def test_the_host_never_waits(name: str, option: str) -> None:
-    loss, (x, labels) = seeded(name, option).cuda(), batch()
-    leaf, labels = x.cuda().requires_grad_(), labels.cuda()
-    loss(leaf, labels).backward()
+    leaf = x.clone().requires_grad_()
     with no_waits():
         loss(leaf, labels).backward()
 
 
 @pytest.mark.parametrize(
     ("name", "option", "dtype"),
-    [(name, option, torch.bfloat16) for name in LOSSES for option in OPTIONS]
-    + [(name, "full", torch.float16) for name in LOSSES],
+    [(name, "full", torch.bfloat16) for name in LOSSES]
+    + [(name, "chunked", torch.float16) for name in LOSSES]
+    + [("hist", "sparse", torch.bfloat16)],
 )
 def test_half_precision_is_that_of_the_embeddings_alone(
     name: str, option: str, dtype: torch.dtype
@@ -120,9 +118,8 @@ def test_its_other_methods_are_those_of_the_cpu_and_need_no_wait(name: str) -> N
     torch.testing.assert_close(*results_by_device, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("map_location", ["cuda", "cpu"])
-@pytest.mark.parametrize("option", ["full", "sampled"])
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("option", "map_location"), [("full", "cuda"), ("sampled", "cpu")])
+@pytest.mark.parametrize("name", GPU_LOSSES)
 def test_a_checkpoint_is_loaded_onto_the_gpu(name: str, option: str, map_location: str) -> None:
     x, labels = (tensor.cuda() for tensor in batch())
     loss, file = seeded(name, option).cuda(), io.BytesIO()
@@ -203,9 +200,11 @@ def of_batches(device: str, loss: Any, miner: Any, memory: bool) -> list[Tensor]
     return outputs
 
 
-@pytest.mark.parametrize("memory", [False, True])
-@pytest.mark.parametrize("miner", MINERS)
-@pytest.mark.parametrize("name", TUPLES)
+@pytest.mark.parametrize(
+    ("name", "miner", "memory"),
+    [(name, miner, False) for name in TUPLES for miner in MINERS]
+    + [("disjoint", "all", True), ("triplet", "triplets", True), ("contrastive", "hard", True)],
+)
 def test_tuples_are_those_of_the_cpu(name: str, miner: str, memory: bool) -> None:
     make_miner = MINERS[miner] or (lambda: None)
     cpu, gpu = (
