@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.reducers import DoNothingReducer
-from support.pace import slowness
-from support.preloaded import Started
 from torch import Tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pml_extensions.losses import ClassSampler, StopGradientSoftmaxLoss
@@ -257,37 +255,24 @@ def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
         StopGradientSoftmaxLoss(3, 2, **kwargs)
 
 
-def be_rank(words: tuple[str, ...]) -> int:
-    rank, folder = int(words[0]), words[1]
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
-    )
+def test_ranks_agree_on_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In training; with real processes: tests/pml_extensions/test_distributed.py."""
     x, proxies, labels = batch()
-    half = slice(0, 5) if rank == 0 else slice(5, 10)
-    means = [make(proxies, beta=0)(x[s], labels[s]).item() for s in (slice(5), slice(5, 10))]
+    halves = (slice(5), slice(5, 10))
+    means = [make(proxies, beta=0)(x[half], labels[half]).item() for half in halves]
     # Between both ranks' values, above the mean over ranks: alone one would join and one not.
     loss = make(proxies, join_threshold=(sum(means) / 2 + max(means)) / 2)
-    alone = loss.eval()(x[half], labels[half]).item()
-    together = loss.train()(x[half], labels[half]).item()
-    joined = [value > means[rank] for value in (alone, together)]
-    Path(folder, f"rank{rank}").write_text(f"{joined[0]} {joined[1]}", encoding="utf-8")
-    torch.distributed.destroy_process_group()
-    return 0
 
+    def add_the_other_rank(sum_and_count: Tensor) -> None:
+        sum_and_count.add_(torch.tensor([5 * sum(means), 10.0]) - sum_and_count)
 
-@pytest.mark.slow
-def test_ranks_agree_on_the_gate(tmp_path: Path) -> None:
-    logs = [tmp_path / f"log{rank}" for rank in range(2)]
-    processes = [
-        Started(tmp_path, log, str(rank), str(tmp_path), program=be_rank, spares=0)
-        for rank, log in enumerate(logs)
-    ]
-    for process in processes:
-        assert process.wait(150 * slowness()) == 0, process.complaints()
-    alone, together = zip(
-        *((tmp_path / f"rank{r}").read_text(encoding="utf-8").split() for r in range(2)),
-        strict=True,
-    )
-    assert sorted(alone) == ["False", "True"]
-    assert list(together) == ["True", "True"]
+    monkeypatch.setattr(torch.distributed, "all_reduce", add_the_other_rank)
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        joined = [
+            [loss.train(mode)(x[half], labels[half]).item() > mean for mode in (False, True)]
+            for half, mean in zip(halves, means, strict=True)
+        ]
+    finally:
+        torch.distributed.destroy_process_group()
+    assert sorted(joined) == [[False, True], [True, True]]
