@@ -27,7 +27,8 @@ DISTANCES = {
 
 
 class PMLContract(LossContract):
-    compile_backend = "aot_eager"
+    compile_backend = "eager"
+    fast_gradcheck = True
 
     @pytest.mark.slow
     def test_compiling_changes_nothing(self) -> None:
