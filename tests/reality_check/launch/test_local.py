@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.paths import ROOT
 from support.preloaded import popen_worker
 from support.prepared import prepare
 from support.spares import with_popen
@@ -218,10 +220,10 @@ def test_a_gpu_that_is_not_here_is_refused_before_anything_is_written(
 @pytest.mark.slow
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(
-    ("devices", "how", "preloaded", "seen"),
+    ("devices", "how", "seen"),
     [
-        ([("cuda:1",), ("cuda:3",)], {"folds_at_once": 2}, True, {"1 -", "3 -"}),
-        ([("cuda:1", "cuda:2")], {"processes_per_network": 2}, False, {"1,2 0", "1,2 1"}),
+        ([("cuda:1",), ("cuda:3",)], {"folds_at_once": 2}, {"1 -", "3 -"}),
+        ([("cuda:1", "cuda:2")], {"processes_per_network": 2}, {"1,2 0", "1,2 1"}),
     ],
 )
 def test_all_processes_of_a_worker_see_its_devices_only(
@@ -230,12 +232,10 @@ def test_all_processes_of_a_worker_see_its_devices_only(
     monkeypatch: pytest.MonkeyPatch,
     devices: list[tuple[str, ...]],
     how: dict[str, int],
-    preloaded: bool,
     seen: set[str],
 ) -> None:
     """Pretended GPUs: the networks are trained on the CPU."""
-    if preloaded:
-        monkeypatch.setattr(local, "subprocess", with_popen(popen_worker))
+    monkeypatch.setattr(local, "subprocess", with_popen(popen_worker))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -256,3 +256,13 @@ def test_all_processes_of_a_worker_see_its_devices_only(
     assert {note[0] for note in notes} == seen
     processes = {note[2] for note in notes}
     assert len(processes) == len(notes) == 2 * len(devices)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_by_itself(tmp_path: Path) -> None:
+    """Elsewhere it is forked, and so are the workers that it starts; this one finds nothing."""
+    words = ["1", str(os.getpid()), str(tmp_path), "0", "--folds-at-once", "1"]
+    command = [sys.executable, "-m", "reality_check.launch.torchrun", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == FAILED
+    assert "not an output folder" in done.stderr
