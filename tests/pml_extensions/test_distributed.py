@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,9 @@ from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning.utils import distributed as pml_distributed
 from support import distributed_steps as STEPS
 from support.pace import slowness
-from support.paths import DOCS, ROOT
+from support.paths import DOCS
 from support.preloaded import Started
+from torch.distributed.run import main as torchrun
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pml_extensions.distributed import DistributedLossWrapper
@@ -124,23 +123,30 @@ def test_the_gate_opens_at_the_second_step() -> None:
     assert values == [False, True, True]
 
 
+def be_torchrun(words: tuple[str, ...]) -> int:
+    """Take the part of ``torchrun``, whose processes are forked."""
+    torchrun(["--standalone", "--nproc-per-node=2", "-m", *words])
+    return 0
+
+
 @pytest.mark.slow
 def test_the_script_of_the_docs_runs_under_torchrun(tmp_path: Path) -> None:
     page = (DOCS / "distributed.md").read_text(encoding="utf-8")
-    script = tmp_path / "train.py"
+    script = tmp_path / "train_on_two.py"
     script.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*command, str(script)],
-        cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=150,
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = Started(
+        tmp_path,
+        tmp_path / "log",
+        script.stem,
+        program=be_torchrun,
+        spares=2,
+        environment=environment,
     )
+    process.wait(150 * slowness())
     # Not the exit status: gloo may abort after the end (PyTorch's issue 190489).
-    losses = [float(line.split()[-1]) for line in done.stdout.splitlines() if "loss" in line]
-    assert len(losses) == 3, done.stdout + done.stderr
+    losses = [float(line.split()[-1]) for line in process.said().splitlines() if "loss" in line]
+    assert len(losses) == 3, process.said() + process.complaints()
     assert losses[-1] < losses[0]
 
 
