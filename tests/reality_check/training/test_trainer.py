@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import random
 import sys
@@ -365,28 +366,16 @@ def case(name: str) -> FoldTask:
     return task(method, training(**changes), fixed_epochs=fixed)
 
 
-def resumes(what: FoldTask, sets: Sets, tmp_path: Path, every: bool) -> None:
-    """Killed after each epoch, or after the first, one in the middle and the last."""
-    told: list[dict[str, Any]] = []
-    whole = fold_run(what, sets, tmp_path / "whole", told.append).run()
-    assert len(told) >= 5
-    epochs = range(1, len(told) + 1)
-    for last in epochs if every else (1, len(told) // 2, len(told)):
-        folder = tmp_path / f"killed_{last}"
-        calls = 0
-
-        def kill(position: dict[str, Any], at: int = last) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at:
-                raise Killed
-
-        with pytest.raises(Killed):
-            fold_run(what, sets, folder, kill).run()
-        checkpoints.seed_everything(1234 + last)  # another process has other states
-        again = fold_run(what, sets, folder).run()
-        assert outcome(again) == outcome(whole)
-        assert same(weights(folder), weights(tmp_path / "whole"))
+def in_pieces(what: FoldTask, sets: Sets, folder: Path, on_progress: Callable[..., None]) -> int:
+    """Run to the end, anew each time that it is killed; returns how often it was."""
+    for kills in range(99):
+        checkpoints.seed_everything(1234 + kills)  # another process has other states
+        try:
+            fold_run(what, sets, folder, on_progress).run()
+            return kills
+        except Killed:
+            pass
+    raise AssertionError("it is always killed at the same place")
 
 
 #: Phases, early stopping and fixed epochs meet every epoch; what others add is in any checkpoint.
@@ -397,7 +386,26 @@ PHASES = {"two phases", "memory of past batches", "state in plain attributes", "
 def test_killed_after_an_epoch_the_result_is_bit_identical(
     tmp_path: Path, sets: Sets, name: str
 ) -> None:
-    resumes(case(name), sets, tmp_path, every=name in PHASES)
+    """After each epoch, or after three; every second has a checkpoint."""
+    what = case(name)
+    told: list[dict[str, Any]] = []
+    whole = fold_run(what, sets, tmp_path / "whole", told.append).run()
+    assert len(told) >= 5
+    lives = itertools.cycle((1, 2) if name in PHASES else (3,))
+    left = next(lives)
+
+    def kill(position: dict[str, Any]) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            left = next(lives)
+            raise Killed
+
+    kills = in_pieces(what, sets, tmp_path / "killed", kill)
+    assert kills >= (5 if name in PHASES else 2)
+    again = fold_run(what, sets, tmp_path / "killed").run()
+    assert outcome(again) == outcome(whole)
+    assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
 
 
 def test_the_second_phase_has_the_memory_of_the_best_weights(
@@ -426,52 +434,31 @@ def test_the_second_phase_has_the_memory_of_the_best_weights(
 def test_killed_at_any_write_the_result_is_bit_identical(
     tmp_path: Path, sets: Sets, name: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Just before or just after each checkpoint or model file is written."""
+    """Just before or just after a checkpoint or model file is written, of each kind."""
     what = case(name)
     whole = fold_run(what, sets, tmp_path / "whole").run()
-    save = checkpoints.save
-    last = 0
-    while True:
-        last += 1
-        folder = tmp_path / f"killed_{last}"
-        calls = 0
+    save, folder = checkpoints.save, tmp_path / "killed"
+    # With three writes, a run has passed any checkpoint, and with four its end.
+    lives = itertools.cycle((1, 2, 3, 4))
+    left, killed_at = next(lives), list[str]()
 
-        def killing_save(path: Path, state: dict[str, Any], at: int = last) -> None:
-            nonlocal calls
-            calls += 1
-            if calls == at and not after:
-                raise Killed
+    def killing_save(path: Path, state: dict[str, Any]) -> None:
+        nonlocal left
+        left -= 1
+        if left or after:
             save(path, state)
-            if calls == at:
-                raise Killed
+        if not left:
+            left = next(lives)
+            killed_at.append(path.stem.rstrip("0123456789"))
+            raise Killed
 
-        monkeypatch.setattr(checkpoints, "save", killing_save)
-        try:
-            fold_run(what, sets, folder).run()
-            break
-        except Killed:
-            checkpoints.seed_everything(1234 + last)
-        finally:
-            monkeypatch.setattr(checkpoints, "save", save)
-        again = fold_run(what, sets, folder).run()
-        assert outcome(again) == outcome(whole)
-        assert same(weights(folder), weights(tmp_path / "whole"))
-    assert last > 4
-
-
-def test_killed_again_and_again_the_result_is_bit_identical(tmp_path: Path, sets: Sets) -> None:
-    what = task(settings("toys.Chance", second_phase=SECOND), training(evaluate_every=1))
-    whole = fold_run(what, sets, tmp_path / "whole").run()
-
-    def kill(position: dict[str, Any]) -> None:
-        raise Killed
-
-    for _ in range(whole.epochs_spent):
-        with pytest.raises(Killed):
-            fold_run(what, sets, tmp_path / "killed", kill).run()
-    again = fold_run(what, sets, tmp_path / "killed", kill).run()
+    monkeypatch.setattr(checkpoints, "save", killing_save)
+    in_pieces(what, sets, folder, lambda _: None)
+    monkeypatch.setattr(checkpoints, "save", save)
+    assert {"latest"} < set(killed_at), "and another kind"
+    again = fold_run(what, sets, folder).run()
     assert outcome(again) == outcome(whole)
-    assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))
+    assert same(weights(folder), weights(tmp_path / "whole"))
 
 
 def test_a_finished_run_is_not_trained_again(
