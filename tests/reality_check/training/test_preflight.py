@@ -14,6 +14,9 @@ from support.experiments import EXPERIMENTS, shipped
 
 from reality_check.config import compose
 from reality_check.config.classes import build
+from reality_check.config.method import Method
+from reality_check.config.metrics import Stage
+from reality_check.config.schema import Experiment
 from reality_check.config.values import Choices, Range
 from reality_check.data import ImageSet
 from reality_check.training.preflight import changes, check_data, check_loss, check_model
@@ -154,21 +157,24 @@ def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., Image
         check_data(compose(RAW), make_images(18, 2))
 
 
-#: What was tried for another experiment of this process.
-TRIED: set[str] = set()
+#: Keys of a method that its loss does not depend on.
+_BESIDE = ("name", "learning_rates", "loss_weight_decay", "control_of", "control_draws", "note")
 
 
-@pytest.mark.parametrize("name", [*EXPERIMENTS, *paper_files()])
-def test_no_loss_of_a_shipped_experiment_is_turned_away(name: str) -> None:
-    experiment = shipped(name)
-    for method in experiment.methods:
-        training, protocol = experiment.training_of(method), experiment.protocol
-        sizes = training.batch_size, training.embedding_size, training.max_epochs
-        rules = *sizes, protocol.split.folds, protocol.stages
-        what = f"{method.plain() | {'name': ''}} {rules}"
-        if what not in TRIED:
-            assert check_loss(experiment, method).problem is None
-            TRIED.add(what)
+def test_no_loss_of_a_shipped_experiment_is_turned_away() -> None:
+    """Each at its smallest batch: what needs many pairs finds the fewest there."""
+    tried: dict[str, tuple[float, Experiment, Method]] = {}
+    for experiment in map(shipped, (*EXPERIMENTS, *paper_files())):
+        protocol = experiment.protocol
+        for method in experiment.methods:
+            training, own = experiment.training_of(method), method.plain()
+            kept = {key: own[key] for key in own if key not in _BESIDE}
+            wide = protocol.split.folds if Stage.FINAL in protocol.stages else 1
+            what = f"{kept} {training.embedding_size} {wide}"
+            new = min(training.batch_sizes), experiment, method
+            tried[what] = min(tried.get(what, new), new, key=lambda each: each[0])
+    for _, experiment, method in tried.values():
+        assert check_loss(experiment, method).problem is None, (experiment.name, method.name)
 
 
 @pytest.mark.parametrize(
