@@ -150,7 +150,7 @@ class OneMachineGridEngine:
         log = self.root / "commands.log"
         with log.open("ab") as output:
             environment = {**os.environ, **self.variables}
-            # Jobs get it from pass_on, not from a daemon that was started while another test had it.
+            # Jobs get it from pass_on, not from a daemon that started while another test had it.
             environment.pop("FORKED_JOBS", None)
             done = subprocess.run(
                 command, env=environment, stdout=output, stderr=output, check=False
