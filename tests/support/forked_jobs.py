@@ -3,8 +3,8 @@
 The job's own process begins as on any cluster, by the scheduler and its script. Once it is Python
 (support/forked_job/sitecustomize.py), it hands its arguments, environment, folder and files to a
 process here, which forks what the job would have become. From then on the job's process is a shell
-around the fork: it passes on all signals, stops and goes on with it, ends as it ends, and takes it
-along when it is killed. That jobs start by themselves too is for the tests without this.
+around the fork: it passes on all signals, pauses and continues with it, ends as it ends, and takes
+it along when it is killed. That jobs start by themselves too is for the tests without this.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _attend(job: socket.socket) -> NoReturn:
         pid = os.fork()
         if pid == 0:
             job.close()
-            _be(asked, files)
+            spares.end_after(_be, asked, files)
         _tie(job, asked["pid"], pid)
     except BaseException:
         traceback.print_exc()
@@ -114,27 +114,16 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _be(asked: dict[str, Any], files: list[int]) -> NoReturn:
+def _be(asked: dict[str, Any], files: list[int]) -> None:
     """Be ``python -m MODULE WORDS`` in a session, a folder and with files of its own."""
-    status: Any = 1
-    try:
-        os.setsid()
-        for number, file in enumerate(files):
-            os.dup2(file, number)
-            os.close(file)
-        os.environ.clear()
-        os.environ.update(asked["environment"])
-        os.chdir(asked["folder"])
-        spares.fork_ahead(_FOLDS)
-        module, *words = asked["words"]
-        sys.argv = [module, *words]
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-        status = 0
-    except SystemExit as end:
-        status = end.code
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else status is not None)
+    os.setsid()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    spares.fork_ahead(_FOLDS)
+    module, *words = asked["words"]
+    sys.argv = [module, *words]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -116,7 +116,7 @@ class _Spare:
         if self.pid == 0:
             for other in (*earlier, self):  # so that only the parent's end keeps them waiting
                 other._order.close()
-            _be_spare(waiting)
+            end_after(_be_spare, waiting)
         waiting.close()
 
     def begin(
@@ -151,28 +151,33 @@ class _Spare:
         self.send_signal(signal.SIGKILL)
 
 
-def _be_spare(order: socket.socket) -> NoReturn:
+def _be_spare(order: socket.socket) -> int:
     """Wait, then be what is asked for."""
+    begun, files, *_ = socket.recv_fds(order, 1, 16)
+    if not begun:  # the parent has ended without need of it
+        return 1
+    with order.makefile() as text:
+        what, words, environment, numbers, blocked = json.load(text)
+    order.close()
+    os.environ.clear()
+    os.environ.update(environment)
+    if what == _SPAWN:
+        _have_only(dict(zip(numbers, files, strict=True)))
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        _be_spawned(words)
+    os.setsid()
+    for number, file in zip(numbers, files, strict=True):
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return _be(what, tuple(words))
+
+
+def end_after(work: Callable[..., Any], *arguments: Any) -> NoReturn:
+    """Do the work of a fork, and end it as Python ends a program, with the status returned."""
     status: Any = 1
     try:
-        begun, files, *_ = socket.recv_fds(order, 1, 16)
-        if begun:  # else the parent has ended without need of it
-            with order.makefile() as text:
-                what, words, environment, numbers, blocked = json.load(text)
-            order.close()
-            os.environ.clear()
-            os.environ.update(environment)
-            if what == _SPAWN:
-                _have_only(dict(zip(numbers, files, strict=True)))
-                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-                status = _be_spawned(words)
-            else:
-                os.setsid()
-                for number, file in zip(numbers, files, strict=True):
-                    os.dup2(file, number)
-                    os.close(file)
-                sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-                status = _be(what, tuple(words))
+        status = work(*arguments)
     except SystemExit as end:
         status = end.code
     except BaseException:
