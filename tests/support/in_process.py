@@ -26,6 +26,7 @@ import pytest
 import torch
 
 from reality_check.cli.main import main
+from reality_check.config.source_code import use_sources
 from reality_check.launch.worker import work
 
 #: Warnings that Python hides, and the one that ``reality_check.studies.study`` hides on import.
@@ -119,9 +120,14 @@ def visiting(folder: Path) -> Iterator[None]:
 
 
 def forget_modules(folder: Path) -> None:
-    """Have the modules that lie in a folder imported anew: another one has such names too."""
+    """Have the modules that lie in a folder imported anew: another one has such names too.
+
+    Nor is one looked for there any more.
+    """
+    use_sources(None)  # it has them found in copies that may lie there
+    sys.path[:] = [path for path in sys.path if not Path(path).is_relative_to(folder)]
     for name, module in list(sys.modules.items()):
-        if any(str(place).startswith(f"{folder}{os.sep}") for place in _places(module)):
+        if any(Path(place).is_relative_to(folder) for place in _places(module)):
             del sys.modules[name]
     importlib.invalidate_caches()
 
