@@ -7,8 +7,6 @@ its log, the password, the address for the workers, and the lease that keeps a s
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import functools
 import importlib.util
 import json
 import os
@@ -29,7 +27,7 @@ from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
-from reality_check.utils.processes import shares_process_ids
+from reality_check.utils.processes import ends_with_parent, shares_process_ids
 
 _USER = "reality_check"
 #: How many workers a server is for, by default.
@@ -129,7 +127,7 @@ def _run(
                 stdout=output,
                 stderr=output,
                 cwd=folder,
-                preexec_fn=_end_with_parent(),
+                preexec_fn=ends_with_parent(signal.SIGQUIT),  # stops at once
             )
         try:
             while server.poll() is None and not stopping.requested():
@@ -159,13 +157,6 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             server.wait(_STOP_SECONDS)
             return
-
-
-def _end_with_parent() -> Callable[[], object] | None:
-    """Return what a new server calls first, so that it stops at once if this process is killed."""
-    if sys.platform != "linux":
-        return None
-    return functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGQUIT)  # PR_SET_PDEATHSIG
 
 
 def _answers(postgres: str, port: int, begun: float) -> bool:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from sqlalchemy import URL
 
 from reality_check.utils.errors import UsageError
+from reality_check.utils.processes import ends_with_parent
 
 #: The value of ``storage`` in experiments that use such a server, and the scheme of its URL here.
 SERVER = "server"
@@ -51,6 +57,49 @@ def find_server(url: str) -> tuple[URL, str]:
             f"the server of {folder.parent} cannot be found: {type(error).__name__}: {error}; only "
             "the user who started it can use it."
         ) from None
+
+
+def serve_meanwhile(url: str) -> None:
+    """Run the server of an output folder until this process ends, if it has stopped.
+
+    One that was killed left its lease, so it may still run elsewhere and is not replaced.
+
+    Args:
+        url: the ``server://FOLDER`` of the server.
+
+    Raises:
+        UsageError: it cannot run here.
+    """
+    folder = Path(url.partition("://")[2])
+    if not os.access(folder, os.W_OK) or not (folder / "data").exists():
+        return
+    if (folder / "lease").exists():
+        return
+    server = subprocess.Popen(
+        [sys.executable, "-m", "reality_check", "storage", "serve", str(folder.parent)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for this process, which then stops it
+        preexec_fn=ends_with_parent(signal.SIGTERM),
+    )
+    atexit.register(_stop, server)
+    said = ""
+    while "Ctrl-C stops it" not in said:
+        line = server.stdout.readline() if server.stdout else ""
+        if not line:
+            raise UsageError(
+                f"the server of {folder.parent} has ended and cannot run here: "
+                f"{said.strip().removeprefix('reality-check: ')} {how_to_start(url)}"
+            )
+        said += line
+    print(f"The server of {folder.parent} runs until this command ends.", file=sys.stderr)
+
+
+def _stop(server: subprocess.Popen[str]) -> None:
+    server.terminate()
+    server.wait()
 
 
 def how_to_start(url: str) -> str:

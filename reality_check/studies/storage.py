@@ -16,7 +16,7 @@ import sqlalchemy
 from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy import URL, make_url
 
-from reality_check.studies.folder_server import SERVER, find_server, how_to_start
+from reality_check.studies.folder_server import SERVER, find_server, how_to_start, serve_meanwhile
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import Retries, StorageLost, reason
 from reality_check.utils.errors import UsageError
@@ -115,6 +115,8 @@ def open_storage(url: str | URL, wait: bool = False) -> PatientStorage:
                 "storage is a journal:// URL, but journal files are no longer supported: start the "
                 "experiment in a new --out, without storage (SQLite) or with a database server."
             )
+        if kind_of(bare) == SERVER and not wait:
+            serve_meanwhile(str(bare))
         connect = functools.partial(_open_with_retries, bare, password)
         return PatientStorage(connect, Retries(kind_of(bare)), wait)
     except (UsageError, StorageLost):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def die_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def ends_with_parent(number: signal.Signals) -> Callable[[], object] | None:
+    """Return the ``preexec_fn`` of a child that gets a signal when its parent ends; Linux only."""
+    if sys.platform != "linux":
+        return None
+    return functools.partial(ctypes.CDLL(None).prctl, 1, number)  # PR_SET_PDEATHSIG
 
 
 def keep_freed_memory(all_of_it: bool = False) -> None:

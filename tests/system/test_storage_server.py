@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -187,7 +188,32 @@ def test_a_server_whose_node_is_killed_has_a_successor_and_nothing_is_lost(
     assert status == 0
     assert not (out / "storage/lease").exists()
     assert main(["status", str(out)]) == 2
-    assert f"reality-check storage serve {out}" in capsys.readouterr().err
+    assert "cannot run here: PostgreSQL refuses to run as root" in capsys.readouterr().err
+    server = as_user("nobody", sys.executable)
+    (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.join(server)} "$@"\n')
+    (folder / "python").chmod(0o755)
+    call = f"main(['status', {str(out)!r}])"
+    code = f"sys.executable = {str(folder / 'python')!r}; sys.exit({call})"
+    code = f"import sys; from reality_check.cli.main import main; {code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 2" in done.stdout
+    assert "runs until this command ends" in done.stderr
+    assert not (out / "storage/lease").exists()
+
+
+def test_a_command_serves_for_its_own_time_even_if_it_is_killed(folder: Path) -> None:
+    node = Node(folder)
+    assert node.stop() == 0
+    url, lease = server_url(folder / "out"), folder / "out/storage/lease"
+    code = (
+        "import os; from reality_check.studies.folder_server import serve_meanwhile\n"
+        f"serve_meanwhile({url!r}); print(os.path.exists({str(lease)!r}), flush=True); os.kill(os.getpid(), 9)"
+    )
+    command = as_user("nobody", sys.executable, "-c", code)
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (killed.returncode, killed.stdout) == (-9, "True\n"), killed.stderr
+    wait_until(lambda: not lease.exists(), 30)
 
 
 def test_another_user_reads_nothing_and_is_not_let_in(folder: Path) -> None:
