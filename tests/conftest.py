@@ -63,6 +63,7 @@ NEEDS = {
     "gpu": (lambda: torch.cuda.is_available(), "no CUDA device; make test-all simulates one"),
     "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),
     "gridengine": (lambda: shutil.which("sge_qmaster") is not None, "no Grid Engine here"),
+    "ray": (lambda: shutil.which("ray") is not None, "no Ray on the path"),
     "latex": (_has_latex, "no pdflatex with booktabs on this machine"),
     "postgres": (lambda: _postgres() is not None, "no PostgreSQL on this machine"),
 }

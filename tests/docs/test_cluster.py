@@ -49,7 +49,7 @@ def test_the_numbers_of_jobs_are_found(
     blocks = (block["command"] for block in yaml_blocks(blocks_of, "command"))
     (block,) = (block for block in blocks if program in block["submit"])
     for template in ("submit", "state", "end"):
-        assert not re.search(r"\{\{|\}\}", block[template]) or "jsonpath" in block[template]
+        assert not re.search(r"\{\{|\}\}", block[template]) or "json" in block[template]
     (tmp_path / "printed").write_text(printed)
     made = Command(**block | {"submit": "cat {folder}/printed; : {command}"})
     assert list(CommandScheduler(made, "tiny", tmp_path, 1).submit([0])) == [number]

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from support.asked import Asked
 from support.one_machine_slurm import free_ports
 from support.pace import wait_until
 
@@ -73,7 +74,7 @@ _QUEUE = {
 }
 
 
-class OneMachineGridEngine:
+class OneMachineGridEngine(Asked):
     """Starts it in a folder; :meth:`stop` ends every process again."""
 
     def __init__(self, root: Path) -> None:
@@ -139,12 +140,6 @@ class OneMachineGridEngine:
             return not self.ask("qstat", "-u", "*")
 
         wait_until(gone, 600)
-
-    def ask(self, *command: str) -> str:
-        """Output of a command of Grid Engine; empty if it fails."""
-        environment = {**os.environ, **self.variables}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        return done.stdout if done.returncode == 0 else ""
 
     def _run(self, *command: str) -> None:
         log = self.root / "commands.log"

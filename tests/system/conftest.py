@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import one_machine_gridengine, one_machine_slurm, preloaded, spares
+from support import one_machine_gridengine, one_machine_ray, one_machine_slurm, preloaded, spares
 from support.blank_figures import blank_figures
 from support.forked_jobs import forking
 from support.one_machine_gridengine import OneMachineGridEngine
+from support.one_machine_ray import OneMachineRay
 from support.one_machine_slurm import OneMachineSlurm
 from support.slurm_jobs import Scores, experiment, scores
 
@@ -67,6 +68,15 @@ def gridengine(
     whole_gridengine.pass_on("PYTHONPATH", "REALITY_CHECK_CACHE", "FORKED_JOBS")
     yield whole_gridengine
     whole_gridengine.delete_all()
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[OneMachineRay]:
+    """A running Ray, which commands of this process speak to."""
+    with one_machine_ray.running() as ray:
+        for name, value in ray.variables.items():
+            monkeypatch.setenv(name, value)
+        yield ray
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Workers as jobs of a scheduler that is known by its commands: Grid Engine, and one of scripts."""
+"""Workers as jobs of a scheduler known by its commands: Grid Engine, Ray, and one of scripts."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ pytestmark = pytest.mark.usefixtures("blank_figures")
 on_gridengine = [pytest.mark.gridengine, pytest.mark.xdist_group("gridengine")]
 
 
-def of_gridengine() -> dict[str, str]:
-    """The block as the page on clusters has it."""
-    code = re.search(r"^```yaml\n(command:\n.*?qsub -terse.*?)^```", page(), re.M | re.S)
-    assert code is not None
-    block: dict[str, str] = yaml.safe_load(code[1])["command"]
-    return block
+def of_page(program: str) -> dict[str, str]:
+    """The block of the page on clusters that submits with this program."""
+    codes = re.findall(r"^```yaml\n(command:\n.*?)^```", page(), re.M | re.S)
+    (block,) = (
+        block for code in codes if program in (block := yaml.safe_load(code)["command"])["submit"]
+    )
+    return dict(block)
 
 
 def page() -> str:
@@ -57,11 +58,11 @@ def block(forked_jobs: None, request: pytest.FixtureRequest, tmp_path: Path) -> 
     if request.param == "scripts":
         return fake_scheduler.install(tmp_path / "queue")
     request.getfixturevalue("gridengine")
-    return of_gridengine()
+    return of_page("qsub -terse")
 
 
-def command(folder: Path, block: dict[str, str], name: str) -> Started:
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(plain() | {"command": block}))
+def command(folder: Path, block: dict[str, str], name: str, **changes: Any) -> Started:
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(plain() | {"command": block} | changes))
     words = ["run", "tiny.yaml", "--out", "out", "--launcher", "command", "--workers", "2"]
     often = {"reality_check.launch.jobs": {"POLL_SECONDS": 1.0}}
     log = folder / name
@@ -157,7 +158,7 @@ def test_one_worker_interrupted_in_every_way(
             since.clear()
             back()
 
-    made = experiment().model_copy(update={"command": Command(**of_gridengine())})
+    made = experiment().model_copy(update={"command": Command(**of_page("qsub -terse"))})
     results = run(made, out, Parallelism(1, launcher="command"), watch=watch, log=told.append)
     assert not steps
     assert scores(results) == alone
@@ -165,3 +166,87 @@ def test_one_worker_interrupted_in_every_way(
     assert ends == ["asked to stop", "asked to stop", "lost (gone)"]
     failed = [trial for trial in all_trials(out) if trial.state == "failed"]
     assert [sum(trial.stopped for trial in failed), sum(t.was_abandoned for t in failed)] == [2, 1]
+
+
+#: Once there is a file "orders", a worker waits until "go" or "fail" stands there with its process.
+OBEDIENT = """\
+import os, sys, time
+from pathlib import Path
+
+from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
+
+ORDERS, PID = Path({orders!r}), os.getpid()
+
+
+class Obedient(NormalizedSoftmaxLoss):
+    def forward(self, *arguments, **options):
+        while "worker" in sys.argv and ORDERS.exists():
+            order = ORDERS.read_text()
+            if order in ("go", f"go {{PID}}"):
+                break
+            if order == f"fail {{PID}}":
+                raise OSError("no table")
+            time.sleep(0.05)
+        return super().forward(*arguments, **options)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.xdist_group("ray")
+def test_jobs_of_ray_stopped_left_failed_and_submitted_again(
+    ray: Any, tmp_path: Path, alone: Scores
+) -> None:
+    """With the same results as one worker that nobody disturbs."""
+    out, orders = tmp_path / "out", tmp_path / "orders"
+    (tmp_path / "lo.py").write_text(OBEDIENT.format(orders=str(orders)))
+    methods = [{"base": "quick/normalized_softmax", "loss": "lo.Obedient"}]
+    block = of_page("ray job submit")
+    submit = block["submit"].replace("--entrypoint-num-gpus 1", "--entrypoint-num-cpus 1")
+    assert submit != block["submit"]
+
+    def run(name: str) -> Started:
+        return command(tmp_path, block | {"submit": submit}, name, methods=methods)
+
+    def wait(condition: Callable[[], object], process: Started) -> None:
+        def goes_on() -> None:
+            assert process.poll() is None, process.said()
+
+        wait_until(condition, 240, goes_on)
+
+    def pid(worker: int) -> int:
+        return progress(out, worker)["worker"]["pid"]
+
+    first = run("first")
+    wait(lambda: trains(out, 0) and trains(out, 1), first)
+    orders.touch()
+    stopped, other = jobs_of(out, "jobs")
+    before = pid(0)
+    assert ray.ask("ray", "job", "stop", "--no-wait", stopped)
+    time.sleep(5)  # Ray itself waits for 3 s
+    orders.write_text(f"go {before}")
+    wait(lambda: pid(0) != before, first)
+    assert f"job {stopped} was asked to stop" in first.said()
+    jobs = jobs_of(out, "jobs")
+    assert jobs[1] == other
+    first.send_signal(signal.SIGINT)
+    assert first.wait(timeout=120) == 130, first.said()
+    assert "The jobs keep running; jobs.json" in first.said()
+
+    second = run("second")
+    wait(lambda: f"jobs that keep running: {', '.join(jobs)}" in second.said(), second)
+    orders.write_text(f"fail {pid(1)}")
+    assert second.wait(timeout=600) == 1, second.said()
+    assert re.search(r"OSError: no table \(.*\)\. Full log: \S+/worker_1\.log", second.said())
+    orders.write_text("go")
+
+    def ends() -> list[str]:
+        said = "".join(ray.ask("ray", "job", "status", job) for job in jobs)
+        return re.findall(r"Job '\S+' (failed|was stopped)", said)
+
+    wait_until(lambda: ends() == ["was stopped", "failed"], 240)
+    last = run("last")
+    assert last.wait(timeout=600) == 0, last.said()
+    assert not {*jobs} & {*jobs_of(out, "jobs")}
+    failed = [trial for trial in all_trials(out) if trial.state == "failed"]
+    assert any(trial.stopped for trial in failed)
+    assert scores(load_results(out)) == alone
