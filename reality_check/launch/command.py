@@ -28,7 +28,7 @@ class CommandScheduler:
         folds_at_once: the number of folds of a trial that each worker trains at a time.
     """
 
-    job, folder = "job", "jobs"
+    job, folder, refusal = "job", "jobs", ""
 
     def __init__(self, templates: Command, name: str, out_dir: Path, folds_at_once: int) -> None:
         self._templates, self._name = templates, name
@@ -49,10 +49,10 @@ class CommandScheduler:
             )
             found = re.search(self._templates.number, output)
             if status != 0 or found is None:
-                said = (errors.strip() or output.strip() or f"exit status {status}").splitlines()
+                said = _last_line(errors) or _last_line(output) or f"exit status {status}"
                 what = "has failed" if status != 0 else "printed no number of a job"
                 raise UsageError(
-                    f"command.submit {what}: {said[-1]}. Change command: in the experiment, or "
+                    f"command.submit {what}: {said}. Change command: in the experiment, or "
                     "write --command KEY=VALUE."
                 )
             yield found[1]
@@ -76,11 +76,10 @@ class CommandScheduler:
     def _state(self, job: str) -> str | None:
         status, *said = _run(self._templates.state, job=job, folder=self._out_dir)
         text, waiting, gone = "\n".join(said), self._templates.waiting, self._templates.gone
-        if status is None:
-            return None
-        if re.search(gone, text) if gone is not None else status != 0:
+        if status is not None and (re.search(gone, text) if gone is not None else status != 0):
             return GONE
         if status != 0:
+            self.refusal = _last_line(text)
             return None
         return "PENDING" if waiting is not None and re.search(waiting, text) else "RUNNING"
 
@@ -89,6 +88,11 @@ class CommandScheduler:
         words = ["env", *(f"{variable}=1" for variable in ENVIRONMENT), sys.executable, "-m"]
         words += ["reality_check", "worker", str(self._out_dir), "--number", str(number)]
         return [*words, "--folds-at-once", str(self._folds_at_once)]
+
+
+def _last_line(text: str) -> str:
+    """Return the last line, where programs say what is wrong, without a period."""
+    return text.strip().rpartition("\n")[2].rstrip(".")
 
 
 def _run(template: str, **values: object) -> tuple[int | None, str, str]:

@@ -34,10 +34,12 @@ class Scheduler(Protocol):
     Attributes:
         job: what messages call a job.
         folder: the folder in ``logs`` for the jobs' own output; with ``.json``, the file of ids.
+        refusal: what it said in place of an answer, if anything.
     """
 
     job: str
     folder: str
+    refusal: str
 
     def submit(self, numbers: Sequence[int]) -> Iterator[str]:
         """Submit a job for each worker, and yield the jobs' ids in this order.
@@ -79,7 +81,7 @@ class JobWorkers:
         self._out_dir = out_dir
         self._scheduler = scheduler
         self._log = log
-        self._lost = 0
+        self._lost, self._answers = 0, True
         self._file = own_path(out_dir, f"{scheduler.folder}.json")
         self.jobs = self._take_over()  # from the number of a worker to the id of its job
         if self.jobs:
@@ -126,7 +128,11 @@ class JobWorkers:
             return True
         states = self._scheduler.states(list(self.jobs.values()))
         if states is None:
-            return False  # the scheduler does not answer, but the jobs run without it
+            if self._answers:
+                self._log(f"{self._silence()}; the jobs run without it")
+            self._answers = False
+            return False
+        self._answers = True
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
             # The failure may have been written since the first check.
@@ -151,7 +157,7 @@ class JobWorkers:
         states = self._scheduler.states(list(known.values()))
         if states is None:  # without the states, jobs could be submitted twice
             raise UsageError(
-                "the scheduler does not answer, so it is not known whether the jobs of this folder "
+                f"{self._silence()}, so it is not known whether the jobs of this folder "
                 f"({', '.join(known.values())}) still run; try again later."
             )
         # Jobs that are ending are replaced, so one that asked to be queued again must not return.
@@ -160,6 +166,10 @@ class JobWorkers:
         for number in jobs:
             forget_failure(self._out_dir, number)
         return jobs
+
+    def _silence(self) -> str:
+        said = self._scheduler.refusal
+        return f"the scheduler does not answer{f' ({said})' if said else ''}"
 
     def _replace(self, ended: Mapping[int, str]) -> None:
         """Submit jobs again; ``ended`` has the states of jobs by the numbers of workers."""

@@ -35,7 +35,7 @@ class SlurmScheduler:
         folds_at_once: the number of folds of a trial that each worker trains at a time.
     """
 
-    job, folder = "SLURM job", "slurm"
+    job, folder, refusal = "SLURM job", "slurm", ""
 
     def __init__(self, experiment: Experiment, out_dir: Path, folds_at_once: int) -> None:
         self._arguments = experiment, out_dir.resolve(), folds_at_once

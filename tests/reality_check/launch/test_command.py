@@ -74,7 +74,9 @@ def test_a_command_that_fails_says_that_a_job_is_gone_only_without_a_pattern(
     block: dict[str, str], out: Path
 ) -> None:
     (out.parent / "a queue" / "away").touch()
-    assert scheduler(block, out).states(["1"]) is None
+    queue = scheduler(block, out)
+    assert queue.states(["1"]) is None
+    assert queue.refusal == "nobody answers"
     del block["gone"]
     assert scheduler(block, out).states(["1"]) == {"1": "GONE"}
 
@@ -135,11 +137,12 @@ def test_workers_are_replaced_until_the_work_is_done_and_found_by_the_next_comma
     assert not workers._poll()
     lost, stopped = "job 1 was lost (gone)", "job 2 was asked to stop"
     submitted = [f"jobs submitted: {jobs}" for jobs in ("1, 2", "3", "4")]
-    assert told == [submitted[0], lost, submitted[1], stopped, submitted[2]]
+    silent = "the scheduler does not answer (nobody answers); the jobs run without it"
+    assert told == [submitted[0], lost, submitted[1], silent, stopped, submitted[2]]
     wait_until(lambda: begun(0, 2)() and begun(1, 2)(), 20)
     assert json.loads((out / "jobs.json").read_text()) == {"0": "3", "1": "4"}
     assert watch().jobs == {0: "3", 1: "4"}
-    assert told[5:] == ["jobs that keep running: 3, 4"]
+    assert told[6:] == ["jobs that keep running: 3, 4"]
     (out / "done").touch()
     assert workers._poll()
     wait_until(lambda: all((queue / job / "ended").exists() for job in "34"), 20)

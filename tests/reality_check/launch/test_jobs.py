@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from reality_check.utils.exit_status import FAILED, STOPPED
 class Told:
     """A scheduler; a job whose state is not given runs."""
 
-    job, folder = "SLURM job", "slurm"
+    job, folder, refusal = "SLURM job", "slurm", "wrong token"
 
     def __init__(self, **states: str) -> None:
         self.known: dict[str, str] | None = states
@@ -135,6 +136,11 @@ def test_nothing_is_submitted_or_lost_while_the_scheduler_does_not_answer(tmp_pa
     workers = Watched(tmp_path, scheduler)
     scheduler.known = None
     assert not workers._poll()
-    with pytest.raises(UsageError, match=r"\(j1, j2\) still run; try again later"):
+    assert not workers._poll()
+    silent = "the scheduler does not answer (wrong token)"
+    assert workers.told[1:] == [f"{silent}; the jobs run without it"]
+    with pytest.raises(
+        UsageError, match=rf"{re.escape(silent)}, .*\(j1, j2\) still run; try again"
+    ):
         Watched(tmp_path, scheduler)
     assert scheduler.submitted == 2
