@@ -79,7 +79,7 @@ class CommandScheduler:
         if status is not None and (re.search(gone, text) if gone is not None else status != 0):
             return GONE
         if status != 0:
-            self.refusal = _last_line(text)
+            self.refusal = _last_line(text).partition(". ")[0]
             return None
         return "PENDING" if waiting is not None and re.search(waiting, text) else "RUNNING"
 
