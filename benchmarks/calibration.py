@@ -40,6 +40,7 @@ from scipy.special import stdtr, stdtrit
 
 from reality_check.statistics import (
     jackknife_error,
+    scatter_error,
     skew_allowance,
     subset_degrees,
     subset_estimates,
@@ -181,7 +182,8 @@ def subsets(trials: int, best: int, budget: int, degrees: float | None = None) -
         scores[:, : trials - best] = np.nan
         mean, deleted = subset_estimates(ranks, scores, budget)
         freedom = subset_degrees(trials, budget) if degrees is None else degrees
-        return Campaigns(mean, jackknife_error(deleted), np.full(campaigns, freedom), weighted=True)
+        error = np.maximum(jackknife_error(deleted), scatter_error(ranks, scores, budget))
+        return Campaigns(mean, error, np.full(campaigns, freedom), weighted=True)
 
     name = f"all subsets: {trials}, best {best}, N = {budget}"
     return Division(name, trials + best, budget, draw)

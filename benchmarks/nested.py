@@ -21,6 +21,7 @@ from calibration import LEVEL, Array, Campaigns, row
 
 from reality_check.statistics import (
     jackknife_error,
+    scatter_error,
     skew_allowance,
     subset_degrees,
     subset_estimates,
@@ -100,7 +101,8 @@ def subsets(trials: int, best: int) -> Draw:
         scores[place < trials - best] = np.nan
         mean, deleted = subset_estimates(validation, scores, BUDGET)
         degrees = np.full(campaigns, subset_degrees(trials, BUDGET))
-        return Campaigns(mean, jackknife_error(deleted), degrees, weighted=True)
+        error = np.maximum(jackknife_error(deleted), scatter_error(validation, scores, BUDGET))
+        return Campaigns(mean, error, degrees, weighted=True)
 
     return draw
 

@@ -59,6 +59,7 @@ from reality_check.statistics import (
     Estimate,
     estimate_difference,
     jackknife_error,
+    scatter_error,
     subset_degrees,
     subset_estimates,
     subset_weights,
@@ -372,11 +373,20 @@ class Design:
             deleted += (total[:, None] - sums) / np.maximum(self.drawn - counts, 1)
         return mean, deleted, cost
 
+    def errors(self, scores: Array, without: Array) -> Array:
+        """The standard errors, (campaigns,), from the estimates without each trial."""
+        errors = jackknife_error(without)
+        if self.retrained:
+            value, tested, _ = self.run(scores)
+            known = np.where(tested, scores[..., 5], np.nan)
+            errors = np.maximum(errors, scatter_error(value, known, self.budget))
+        return errors
+
     def run_each(self, scores: Array, generator: np.random.Generator) -> Estimates:
         """The estimates of campaigns one by one."""
         means, without, _ = self.estimates(scores, generator)
         degrees = subset_degrees(self.trials, self.budget)
-        reach, errors = t_quantile(degrees), jackknife_error(without).tolist()
+        reach, errors = t_quantile(degrees), self.errors(scores, without).tolist()
         return [
             Estimate(mean, reach * error, error, degrees, self.trials, deleted)
             for mean, error, deleted in zip(means.tolist(), errors, without, strict=True)
@@ -434,7 +444,7 @@ def fifteen(design: Design, population: Population, count: int) -> str:
     for _ in range(15):
         (scores,) = population.scores((count, design.trials), generator)
         mean, without, _ = design.estimates(scores, generator)
-        losses.append(Campaigns(mean, jackknife_error(without), degrees))
+        losses.append(Campaigns(mean, design.errors(scores, without), degrees))
     cells = []
     for weighted in (False, True):
         alike = [replace(loss, weighted=weighted) for loss in losses]

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from reality_check.statistics import (
     Estimate,
     jackknife_error,
+    scatter_error,
     subset_degrees,
     subset_estimates,
     subset_shares,
@@ -236,11 +237,11 @@ def campaigns(
     # Diverged trials are not trained again: they score 0.
     retrained = (ranks < best) | (drawn.validation == 0)
     cause = drawn.cause & (retrained | (world.diverging[1] == 0))
-    means, deleted = subset_estimates(
-        drawn.validation, np.where(retrained, drawn.test, np.nan), budget
-    )
+    scores = np.where(retrained, drawn.test, np.nan)
+    means, deleted = subset_estimates(drawn.validation, scores, budget)
     degrees = subset_degrees(trials, budget)
-    errors = jackknife_error(deleted)
+    scatter = scatter_error(drawn.validation, scores, budget)
+    errors = np.maximum(jackknife_error(deleted), scatter)
     reaches = t_quantile(degrees) * errors
     holds, speaks = np.full(count, world.always), np.zeros(count, dtype=bool)
     for number, validation in enumerate(drawn.validation):

@@ -216,7 +216,7 @@ class Summary:
             rows: at least one row of a method, category and metric; or differences of such rows.
         """
         if self.evidence is Evidence.SUBSETS:
-            return all_subsets(*self.subsets(rows), self.budget)
+            return all_subsets(*self.subsets(rows), self.budget, not self.scores_own_networks)
         return over_searches(list(self._by_repeat(rows).values()))
 
     def weaknesses(self, category: str) -> dict[str, Weakness]:
@@ -255,7 +255,7 @@ class Summary:
             for method in self.methods:
                 rows = self.rows.get((self.categories[0], PRIMARY, method))
                 if rows and method not in self.controls:
-                    curves[method] = budget_curve(*self.subsets(rows))
+                    curves[method] = budget_curve(*self.subsets(rows), not self.scores_own_networks)
         return {method: curve for method, curve in curves.items() if curve}
 
     def scatter(self, category: str, method: str) -> Shares:

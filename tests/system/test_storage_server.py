@@ -208,7 +208,8 @@ def test_a_command_serves_for_its_own_time_even_if_it_is_killed(folder: Path) ->
     url, lease = server_url(folder / "out"), folder / "out/storage/lease"
     code = (
         "import os; from reality_check.studies.folder_server import serve_meanwhile\n"
-        f"serve_meanwhile({url!r}); print(os.path.exists({str(lease)!r}), flush=True); os.kill(os.getpid(), 9)"
+        f"serve_meanwhile({url!r}); print(os.path.exists({str(lease)!r}), flush=True)\n"
+        "os.kill(os.getpid(), 9)"
     )
     command = as_user("nobody", sys.executable, "-c", code)
     killed = subprocess.run(command, capture_output=True, text=True, check=False)
