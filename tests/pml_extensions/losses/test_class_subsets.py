@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -175,6 +176,15 @@ def test_how_many_classes_are_kept(ratio: float, of: Any, expected: int) -> None
     kept = ClassSampler(ratio, of).sample(torch.tensor([5, 9, 9, 0, 39, 5]), CLASSES)
     assert len(kept) == expected
     assert {0, 5, 9, 39} <= set(kept.tolist())
+
+
+def test_ranks_reduce_where_the_labels_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """NCCL takes nothing from the host, where a sampler stays that belongs to no loss."""
+    reduce = Mock()
+    monkeypatch.setattr(torch.distributed, "all_reduce", reduce)
+    monkeypatch.setattr("pml_extensions.losses.class_sampler.world_size", lambda: 2)
+    ClassSampler(1 - 1e-9).sample(torch.tensor([0], device="meta"), CLASSES)
+    assert reduce.call_args.args[0].device.type == "meta"  # seed and number of the draw
 
 
 def test_a_wrong_number_of_classes_is_refused() -> None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reality_check.statistics import (
@@ -56,6 +56,7 @@ def searches(draw: st.DrawFn) -> tuple[list[int], dict[int, int], int]:
 
 
 @given(searches())
+@example(([1, 1, 1, 2], {0: 1, 1: 2, 2: 4, 3: 8}, 1))
 def test_the_estimate_and_its_error_are_those_of_every_subset_in_turn(
     search: tuple[list[int], dict[int, int], int],
 ) -> None:
@@ -91,6 +92,7 @@ def test_the_estimate_and_its_error_are_those_of_every_subset_in_turn(
         few_shared = estimate_difference(found, other, shared=0.5)
         assert few_shared.degrees == welch.degrees
         if budget == 1:  # means of values, by Welch and Satterthwaite
+            assert found.effective_n == pytest.approx(found.n)
             assert found.degrees <= welch.degrees <= 2 * found.degrees + 1e-9
             assert few_shared.error == max(joint.error, welch.error)
         else:
@@ -156,6 +158,7 @@ def test_what_was_not_retrained_is_known_by_its_share() -> None:
     assert list(curve) == list(range(10, 25))
     assert left_out(validation, tests, 9) > MAX_LEFT_OUT
     assert curve[10] == all_subsets(validation, tests, 10)
+    assert list(budget_curve(range(5), dict.fromkeys(range(5), 0.5))) == [1, 2]
 
 
 def test_equal_scores_have_an_interval_of_no_width() -> None:

@@ -18,6 +18,7 @@ from support.examples import examples
 from support.paths import TINY
 
 from reality_check.config import load_experiment
+from reality_check.config.method import Start
 from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.search import Search
@@ -253,9 +254,11 @@ def _units(study: StudyState) -> list[tuple[StudyKey, int]]:
 
 
 @pytest.mark.parametrize("earlier_version", [False, True])
-def test_seeds_of_retrainings_belong_to_the_retrained_trials(earlier_version: bool) -> None:
+def test_seeds_and_epochs_of_retrainings_belong_to_the_retrained_trials(
+    earlier_version: bool,
+) -> None:
     search = {"kind": "subsets", "trials": 4, "budget": 2, "retrain_best": 4}
-    experiment = made(search, categories=["ensemble"], reproductions=2, final_metrics=[])
+    experiment = made(search, categories=["complete", "ensemble"], reproductions=2)
     records = Records(experiment, earlier_version=earlier_version)
     work(records, 1, random.Random(0), 0.0, math.inf)
     for method in ("contrastive", "triplet_margin"):
@@ -269,6 +272,41 @@ def test_seeds_of_retrainings_belong_to_the_retrained_trials(earlier_version: bo
         assert ranked != [0, 1, 2, 3]
         keys = [study.seed_key(index) for index in range(8)]
         assert keys == (by_index if earlier_version else by_trial)
+        final = records.states().begun()[StudyKey(method, Stage.FINAL)].given or ()
+        runs = [study.complete[index].fold_epochs for index in range(8)]
+        mean = [sum(runs[i] + runs[i + 1]) / 4 for i in range(0, 8, 2)]
+        assert [(params or {})["epochs"] for params in final[::2]] == [*map(math.ceil, mean)]
+
+
+def test_a_rung_trains_its_share_of_the_best_trials() -> None:
+    records = Records(made({"kind": "subsets", "trials": 5, "budget": 3, "race": [0.8]}))
+    work(records, 1, random.Random(0), 0.0, math.inf)
+    studies = records.states().begun()
+    trials = studies[StudyKey("contrastive", Stage.SEARCH)].complete
+    worst = min(trials, key=lambda index: trials[index].value or 0)
+    raced = studies[StudyKey("contrastive", Stage.RACE)].indices
+    assert sorted([*raced, worst]) == list(range(5))
+
+
+def test_a_search_waits_for_the_winner_that_it_starts_from() -> None:
+    tiny = _tiny()
+    first, second, _ = tiny.methods
+    start = {"starts_from": Start(method=second.name, neutral={"y": 1})}
+    methods = (first.model_copy(update=start), second)
+    records = Records(tiny.model_copy(update={"methods": methods}))
+    search, winner = (StudyKey(method.name, Stage.SEARCH) for method in methods)
+    assert records.states().get(search) is None
+    work(records, 1, random.Random(0), 0.0, math.inf)
+    studies = records.states().begun()
+    assert (best := studies[winner].best) is not None
+    assert studies[search].complete[0].params == {"y": 1, **best.params}
+
+
+def test_a_trial_that_waits_may_be_claimed() -> None:
+    records = Records(_tiny())
+    attempt = records.claim(next(next_units(records.states())))
+    records.end(attempt, "waiting")
+    assert records.states().begun()[attempt[0]].free == [0, 1]
 
 
 def test_a_complete_study_is_read_once() -> None:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import optuna
 import pytest
@@ -130,6 +131,19 @@ def test_several_open_a_new_database_at_once(tmp_path: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(enter, range(4)))
     assert sorted(optuna.get_all_study_names(storage=url)) == ["0", "1", "2", "3"]
+
+
+def test_whoever_meets_the_makers_of_tables_waits_longer_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    error = sqlalchemy.exc.OperationalError("", {}, Exception("table already exists"))
+    monkeypatch.setattr("reality_check.studies.storage._open_database", Mock(side_effect=error))
+    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr("random.SystemRandom.uniform", lambda self, low, high: low)
+    with pytest.raises(UsageError, match="already exists"):
+        open_storage("sqlite:///studies.db")
+    assert pauses == [0.25, 0.5, 1.0, 2.0]
 
 
 def test_tables_of_a_version_of_optuna_that_fits_no_more_are_refused(tmp_path: Path) -> None:
