@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import optuna
@@ -18,6 +19,7 @@ from support.preloaded import Started
 from reality_check.results import TrialRecord
 from reality_check.studies.progress import worker_states
 from reality_check.studies.trial import read_trial
+from reality_check.utils import checkpoints
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: tensors, path: blobs.npz}
@@ -38,9 +40,11 @@ def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
     (folder / "experiment.yaml").write_text(experiment)
 
 
-def start(folder: Path, out: str, workers: int) -> Started:
+def start(folder: Path, out: str, workers: int, seconds: float = 30.0) -> Started:
+    """Run the experiment, with that many seconds between two checkpoints."""
     words = ["run", "experiment.yaml", "--out", out, "--workers", str(workers)]
-    return Started(folder, folder / f"{out}.log", *words)
+    settings = {"reality_check.training.fold_checkpoints": {"CHECKPOINT_SECONDS": seconds}}
+    return Started(folder, folder / f"{out}.log", *words, settings=settings)
 
 
 def finish(folder: Path, out: str, workers: int) -> None:
@@ -53,19 +57,35 @@ def worker_pids(parent: int) -> set[int]:
     return set(map(int, path.read_text().split())) if path.exists() else set()
 
 
-def training(out: Path) -> set[int]:
-    """Processes that are in the middle of a fold run."""
-    return {s["worker"]["pid"] for s in worker_states(out) if s.get("epoch", 0) >= 1}
+def training(out: Path, epochs: int = 1) -> set[int]:
+    """Workers that have trained so many epochs of a fold run, which they are in the middle of."""
+    return {s["worker"]["pid"] for s in worker_states(out) if s.get("epoch", 0) >= epochs}
+
+
+def stopped_at_checkpoint(parent: int, out: Path) -> bool:
+    """Stop all workers if a training would continue from a checkpoint, with evaluations to come."""
+    pids = training(out, 0) & worker_pids(parent)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    # After four of five epochs the patience may be exhausted.
+    found = any(
+        state and "progress" in state and state["progress"]["position"]["spent"] < 4
+        for state in map(checkpoints.load, out.rglob("latest.pt"))
+    )
+    for pid in () if found else pids:
+        os.kill(pid, signal.SIGCONT)
+    return found
 
 
 def kill_at_random(folder: Path, out: str, workers: int, times: int, seed: int) -> None:
     """Start the run ``times`` times; kill a worker that trains or not, and then the parent.
 
-    Whoever has nothing left to kill fails.
+    The first parent is killed when a training has a checkpoint to continue from. Whoever has
+    nothing left to kill fails.
     """
     chance = random.Random(seed)
     for kills in range(times):
-        process = start(folder, out, workers)
+        process = start(folder, out, workers, 0.0)  # one after each evaluation
 
         def check(process: Started = process, kills: int = kills) -> None:
             log = process.complaints()
@@ -80,6 +100,8 @@ def kill_at_random(folder: Path, out: str, workers: int, times: int, seed: int) 
             wait_until(victims, 120, check)
             os.kill(chance.choice(sorted(victims())), signal.SIGKILL)
             time.sleep(chance.uniform(0.0, 1.0))  # another begins, or works already
+        if kills == 0:
+            wait_until(partial(stopped_at_checkpoint, process.pid, folder / out), 120, check)
         check()
         process.kill()
         process.wait(timeout=60)
@@ -115,7 +137,7 @@ def check_exact_counts(folder: Path, out: str, *methods: str) -> None:
 def search_history(folder: Path, out: str) -> dict[str, list[tuple[object, ...]]]:
     return {
         name: sorted(
-            (t.trial_index, t.value, sorted(t.params.items()))
+            (t.trial_index, t.value, sorted(t.params.items()), t.curves)
             for t in attempts
             if t.state == "complete"
         )
