@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -192,7 +193,9 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def forget_user_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a file of tests imports from folders of its own is unknown to the next file."""
     yield
-    forget_modules(tmp_path_factory.getbasetemp())
+    folder = tmp_path_factory.getbasetemp()
+    forget_modules(folder)
+    sys.path[:] = [path for path in sys.path if not Path(path).is_relative_to(folder)]
 
 
 @pytest.fixture

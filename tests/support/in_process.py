@@ -120,12 +120,8 @@ def visiting(folder: Path) -> Iterator[None]:
 
 
 def forget_modules(folder: Path) -> None:
-    """Have the modules that lie in a folder imported anew: another one has such names too.
-
-    Nor is one looked for there any more.
-    """
+    """Have the modules that lie in a folder imported anew: another one has such names too."""
     use_sources(None)  # it has them found in copies that may lie there
-    sys.path[:] = [path for path in sys.path if not Path(path).is_relative_to(folder)]
     for name, module in list(sys.modules.items()):
         if any(Path(place).is_relative_to(folder) for place in _places(module)):
             del sys.modules[name]

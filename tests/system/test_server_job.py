@@ -63,14 +63,14 @@ def test_a_server_that_is_a_job_is_requeued_replaced_and_ends_with_the_run(
 
     def watch(recorded: Any) -> None:
         file = out / "logs/worker_0.json"
-        if not file.exists() or json.loads(file.read_text()).get("epoch", 0) <= 2:
+        if servers or not file.exists() or json.loads(file.read_text()).get("epoch", 0) <= 2:
             return
-        if not servers:
-            servers.append((out / "storage/job").read_text())
-            slurm.ask("scancel", "--signal=USR2", servers[0])
-        elif len(servers) == 1 and generation() == 2:
-            servers.append((out / "storage/job").read_text())
-            slurm.ask("scancel", servers[1])
+        servers.append((out / "storage/job").read_text())
+        slurm.ask("scancel", "--signal=USR2", servers[0])
+        # The run must not end before the second server does: training goes on without one.
+        slurm.wait_until(lambda: generation() == 2)
+        servers.append((out / "storage/job").read_text())
+        slurm.ask("scancel", servers[1])
 
     plain = slurm_jobs.experiment()
     experiment = plain.model_copy(update={"storage": "server"})
