@@ -91,14 +91,18 @@ def kill_at_random(folder: Path, out: str, workers: int, times: int, seed: int) 
             log = process.complaints()
             assert process.poll() is None, f"the run was over after {kills} kills: {log}"
 
-        def victims(process: Started = process) -> set[int]:
-            return training(folder / out) & worker_pids(process.pid)
+        found: set[int] = set()  # by the last call: the next moment another fold may begin
+
+        def victims(process: Started = process, found: set[int] = found) -> set[int]:
+            found.clear()
+            found.update(training(folder / out) & worker_pids(process.pid))
+            return found
 
         wait_until(victims, 120, check)
         time.sleep(chance.uniform(0.0, 0.5))
         if chance.random() < 0.5:
             wait_until(victims, 120, check)
-            os.kill(chance.choice(sorted(victims())), signal.SIGKILL)
+            os.kill(chance.choice(sorted(found)), signal.SIGKILL)
             time.sleep(chance.uniform(0.0, 1.0))  # another begins, or works already
         if kills == 0:
             wait_until(partial(stopped_at_checkpoint, process.pid, folder / out), 120, check)
