@@ -209,11 +209,12 @@ def scatter_error(validation: Array, tests: Array, budget: int) -> Array:
     """
     known = ~np.isnan(tests)
     count = known.sum(-1)
-    x, y = (np.where(known, each, 0.0) for each in (validation, tests))
-    x, y = (
-        np.where(known, each - (each.sum(-1) / np.maximum(count, 1))[..., None], 0.0)
-        for each in (x, y)
-    )
+
+    def centred(values: Array) -> Array:
+        mean = np.where(known, values, 0.0).sum(-1) / np.maximum(count, 1)
+        return np.where(known, values - mean[..., None], 0.0)
+
+    x, y = centred(validation), centred(tests)
     squares = (x * x).sum(-1)
     slope = (x * y).sum(-1) / np.where(squares > 0, squares, 1.0)
     variance = ((y - slope[..., None] * x) ** 2).sum(-1) / np.maximum(count - 2, 1)

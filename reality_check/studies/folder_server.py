@@ -71,9 +71,8 @@ def serve_meanwhile(url: str) -> None:
         UsageError: it cannot run here.
     """
     folder = Path(url.partition("://")[2])
-    if not os.access(folder, os.W_OK) or not (folder / "data").exists():
-        return
-    if (folder / "lease").exists():
+    may_serve = os.access(folder, os.W_OK) and (folder / "data").exists()
+    if not may_serve or (folder / "lease").exists():
         return
     server = subprocess.Popen(
         [sys.executable, "-m", "reality_check", "storage", "serve", str(folder.parent)],
@@ -86,15 +85,15 @@ def serve_meanwhile(url: str) -> None:
     )
     atexit.register(_stop, server)
     said = ""
-    while "Ctrl-C stops it" not in said:
-        line = server.stdout.readline() if server.stdout else ""
-        if not line:
-            raise UsageError(
-                f"the server of {folder.parent} has ended and cannot run here: "
-                f"{said.strip().removeprefix('reality-check: ')} {how_to_start(url)}"
-            )
+    for line in server.stdout or ():
+        if "Ctrl-C stops it" in line:
+            print(f"The server of {folder.parent} runs until this command ends.", file=sys.stderr)
+            return
         said += line
-    print(f"The server of {folder.parent} runs until this command ends.", file=sys.stderr)
+    raise UsageError(
+        f"the server of {folder.parent} has ended and cannot run here: "
+        f"{said.strip().removeprefix('reality-check: ')} {how_to_start(url)}"
+    )
 
 
 def _stop(server: subprocess.Popen[str]) -> None:

@@ -67,7 +67,7 @@ def test_a_server_that_is_a_job_is_requeued_replaced_and_ends_with_the_run(
             return
         servers.append((out / "storage/job").read_text())
         slurm.ask("scancel", "--signal=USR2", servers[0])
-        # The run must not end before the second server does: training goes on without one.
+        # Training continues without a server, and the run must not end before the second one does.
         slurm.wait_until(lambda: generation() == 2)
         servers.append((out / "storage/job").read_text())
         slurm.ask("scancel", servers[1])

@@ -188,7 +188,9 @@ def test_a_server_whose_node_is_killed_has_a_successor_and_nothing_is_lost(
     assert status == 0
     assert not (out / "storage/lease").exists()
     assert main(["status", str(out)]) == 2
-    assert "cannot run here: PostgreSQL refuses to run as root" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "cannot run here: PostgreSQL refuses to run as root" in error
+    assert f"reality-check storage serve {out}" in error
     server = as_user("nobody", sys.executable)
     (folder / "python").write_text(f'#!/bin/sh\nexec {shlex.join(server)} "$@"\n')
     (folder / "python").chmod(0o755)
