@@ -1,4 +1,4 @@
-"""Matrix products of vectors, with the library of torch that is fastest on this CPU."""
+"""Matrix products of vectors, with the library that is fastest on this CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import platform
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 
@@ -23,6 +25,33 @@ def dot_products(x: Tensor, y: Tensor) -> Tensor:
     # Public functions that call oneDNN copy float32 tensors.
     product: Tensor = torch.ops.mkldnn._linear_pointwise(x, y, None, "none", [], "")
     return product
+
+
+def rounded_products(vectors: Tensor, rows: slice) -> Tensor:
+    """Return the products of ``rows`` with themselves and all later vectors, shape (N, M).
+
+    Unlike those of :func:`dot_products`, the products of equal vectors may differ by rounding. On
+    AMD processors, NumPy's OpenBLAS is faster than oneDNN, and computes only half of the products
+    of the rows with each other.
+
+    Args:
+        vectors: Shape (N, D), on a CPU.
+        rows: Consecutive rows.
+    """
+    if not onednn_is_faster():
+        return dot_products(vectors[rows], vectors[rows.start :])
+    x, later = vectors[rows].numpy(), vectors[rows.stop :].numpy()
+    products = np.empty((len(x), len(x) + len(later)), x.dtype)
+    with _thread_pools().limit(limits=torch.get_num_threads(), user_api="blas"):
+        np.matmul(x, x.T, out=products[:, : len(x)])
+        np.matmul(x, later.T, out=products[:, len(x) :])
+    return torch.from_numpy(products)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """Return the libraries that have threads, which takes milliseconds."""
+    return ThreadpoolController()
 
 
 @cache

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pml_extensions.evaluation._products import dot_products
+from pml_extensions.evaluation._products import dot_products, rounded_products
 from pml_extensions.evaluation._query_chunks import for_each_chunk
 from pml_extensions.evaluation._scores import Scores
 from pml_extensions.evaluation._tiles import Side, Task
@@ -77,13 +77,13 @@ def rank_by_sorting(
         _rank(tile, blocks, references.classes, task, width, scores, excluded, exact)
 
     if halved:
-        for rows, blocks in _halved_chunks(left, size):
+        for rows, blocks in _halved_chunks(left, size, rounded):
             rank(rows, blocks)
     else:
         for_each_chunk(len(queries.classes), size, rank)
 
 
-def _halved_chunks(side: Side, size: int) -> Iterator[tuple[slice, list[Tensor]]]:
+def _halved_chunks(side: Side, size: int, rounded: bool) -> Iterator[tuple[slice, list[Tensor]]]:
     """Yield chunks of ``size`` rows, and their similarities to all rows in blocks of columns.
 
     Each product is computed once and kept for the later of its two rows, so at most a quarter of
@@ -96,7 +96,11 @@ def _halved_chunks(side: Side, size: int) -> Iterator[tuple[slice, list[Tensor]]
     kept = defaultdict[int, list[Tensor]](list)
     for start in range(0, len(vectors), size):
         rows = slice(start, start + size)
-        block = dot_products(vectors[rows], vectors[start:]).fill_diagonal_(-torch.inf)
+        if rounded:
+            block = rounded_products(vectors, rows)
+        else:
+            block = dot_products(vectors[rows], vectors[start:])
+        block.fill_diagonal_(-torch.inf)
         # NumPy copies, because torch's threads take longer to synchronise than a small copy.
         array = block.numpy()
         for later in range(size, len(vectors) - start, size):

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
 from pml_extensions.evaluation import RetrievalMetrics, _products
-from pml_extensions.evaluation._products import dot_products, onednn_is_faster
+from pml_extensions.evaluation._products import dot_products, onednn_is_faster, rounded_products
 
 
 @pytest.fixture
@@ -51,6 +54,40 @@ def test_equal_vectors_are_equally_similar() -> None:
         similarities = dot_products(y[:n], y[which])
         first = torch.stack([(which == w).nonzero()[0, 0] for w in which])
         assert torch.equal(similarities, similarities[:, first])
+
+
+@pytest.mark.parametrize("maker", ["AuthenticAMD", "GenuineIntel"])
+@pytest.mark.parametrize("rows", [slice(0, 77), slice(120, 200), slice(290, 310), slice(301)])
+def test_rounded_products_are_those_of_float64(
+    maker: str, rows: slice, made_by: Callable[[str], None]
+) -> None:
+    made_by(maker)
+    x = torch.randn(301, 131)
+    found = rounded_products(x, slice(rows.start or 0, rows.stop))
+    exact = x[rows].double() @ x[rows.start or 0 :].double().t()
+    torch.testing.assert_close(found.double(), exact, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("on_amd")
+def test_numpy_multiplies_with_the_threads_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pools, matmul, during = ThreadpoolController().select(user_api="blas"), np.matmul, []
+
+    def numbers() -> list[int]:
+        return [pool["num_threads"] for pool in pools.info()]
+
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        during.extend(numbers())
+        return matmul(*args, **kwargs)
+
+    before, threads = numbers(), torch.get_num_threads()
+    monkeypatch.setattr(np, "matmul", observed)
+    torch.set_num_threads(1)
+    try:
+        rounded_products(torch.randn(50, 20), slice(0, 10))
+    finally:
+        torch.set_num_threads(threads)
+    assert set(during) == {1}
+    assert numbers() == before
 
 
 @pytest.mark.usefixtures("on_amd")
