@@ -66,7 +66,8 @@ def _range_oddity(data: SampleSet) -> str:
         )
     values = sampled.array()
     low, high = values.min(), values.max()
-    if values.ndim < 3 or max(-low, high) <= 10:  # networks expect values of about 1
+    # Networks expect values of about 1; those computed from images are for the rest of a network.
+    if values.ndim < 3 or max(-low, high) <= 10 or data.source is not None:
         return ""
     return (
         f"The samples of {data.name!r} are {values.dtype} of shape {values.shape[1:]} with values "

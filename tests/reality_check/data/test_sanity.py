@@ -68,6 +68,15 @@ def test_values_in_an_unexpected_range_are_said(
     assert all(re.search(said or "", text) for text in others)
 
 
+def test_outputs_of_a_network_have_any_range(tmp_path: Path) -> None:
+    recorded = {"source": "{}", "made_of": '{"data_fingerprint": "x"}'}  # by `embed --until`
+    np.savez(tmp_path / "toy.npz", x=1000 * ROWS, y=["a", "b"] * 3, **recorded)
+    config = TensorsData(name="toy", reader="tensors", path=str(tmp_path / "toy.npz"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_dataset(config)
+
+
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=12))
 def test_copies_are_those_of_a_plain_loop(drawn: list[tuple[int, int]]) -> None:
     drawn += [(label, 10 + label) for label in range(4)]  # every class has a sample
