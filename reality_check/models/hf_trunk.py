@@ -29,7 +29,19 @@ from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.paths import expand_path
 
 #: The files that say how the weights are used; those that exist are part of the fingerprint.
-_SETTINGS = ("config.json", "preprocessor_config.json")
+_SETTINGS = (
+    "config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "1_Pooling/config.json",
+)
+#: The poolings of sentence-transformers, as it writes them now and as it did before version 6.
+_POOLINGS = {
+    "mean": "mean",
+    "pooling_mode_mean_tokens": "mean",
+    "cls": "class",
+    "pooling_mode_cls_token": "class",
+}
 #: Keys of a configuration by which transformers would fetch code or weights.
 _IGNORED = ("attn_implementation", "_attn_implementation", "use_pretrained_backbone")
 
@@ -136,9 +148,12 @@ class HfTrunk:
         order = ["maps", "model", "class", "mean"]
         if part == "text":
             example += network.padding <= 0  # so that it is not padding
-            if model is whole:  # as sentence-transformers does
-                order = ["mean"]
-        order = [arguments["pooling"]] if "pooling" in arguments else order
+            if model is whole:
+                order = ["mean"]  # as sentence-transformers does
+        if "pooling" in arguments:
+            order = [arguments["pooling"]]
+        elif part == "text" and (recorded := self._read("1_Pooling/config.json")):
+            order = [self._recorded_pooling(recorded)]
         missing = {f"model.{key.removeprefix(f'{part}_model.')}" for key in missing}
         with torch.enable_grad():
             self._settle(network, order, example, missing)
@@ -146,6 +161,7 @@ class HfTrunk:
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         given = self._read("preprocessor_config.json")
+        given = given or self._read("processor_config.json").get("image_processor", {})
         if "image_mean" not in given or not given.get("do_normalize", True):
             raise UsageError(
                 f"{self.title}: {self._folder} has no preprocessor_config.json with image_mean and "
@@ -199,6 +215,19 @@ class HfTrunk:
         except (OSError, ValueError):
             return {}
         return {key: value for key, value in plain.items() if key not in _IGNORED}
+
+    def _recorded_pooling(self, recorded: Mapping[str, Any]) -> str:
+        """Return the pooling that sentence-transformers has written beside the model."""
+        switched_on = [k for k, on in recorded.items() if on is True and "pooling_mode_" in k]
+        given = recorded.get("pooling_mode", switched_on)
+        modes = [given] if isinstance(given, str) else given
+        if len(modes) != 1 or modes[0] not in _POOLINGS:
+            raise UsageError(
+                f"{self.title}: 1_Pooling/config.json in {self._folder} pools by "
+                f"{' and '.join(modes) or 'nothing'}, which is not built in; write pooling: mean "
+                "or class in its arguments."
+            )
+        return _POOLINGS[modes[0]]
 
     def _weight_files(self, weights: str) -> list[Path]:
         files = sorted(self._folder.glob("*.safetensors"))

@@ -133,6 +133,41 @@ def test_texts_are_means_without_padding(name: str, padding: int | None, saved: 
     torch.testing.assert_close(first, output.last_hidden_state[:, 0], rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("recorded", "pooling"),
+    [
+        ({"pooling_mode": "cls"}, "class"),
+        ({"pooling_mode": "mean"}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "class"),
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode": ["mean"], "include_prompt": True}, "mean"),
+    ],
+)
+def test_texts_are_pooled_as_sentence_transformers_says(
+    recorded: dict[str, Any], pooling: str, saved: Saved
+) -> None:
+    folder, _ = saved("Bert")
+    before = weights_fingerprint(model_of(folder))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(recorded))
+    assert built(folder, TOKENS).trunk.pooling == pooling
+    assert built(folder, TOKENS, arguments={"pooling": "class"}).trunk.pooling == "class"
+    assert weights_fingerprint(model_of(folder)) != before
+
+
+def test_what_sentence_transformers_saves_pools_as_it_does(saved: Saved) -> None:
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
+    folder, _ = saved("Bert")
+    (folder / "1_Pooling").mkdir()
+    Pooling(16, "cls").save(str(folder / "1_Pooling"))
+    assert built(folder, TOKENS).trunk.pooling == "class"
+    Pooling(16, ("cls", "max")).save(str(folder / "1_Pooling"))
+    with pytest.raises(UsageError, match=r"pools by cls and max, .*write pooling: mean or class"):
+        built(folder, TOKENS)
+
+
 @pytest.mark.parametrize("name", ["CLIP", "Siglip"])
 @torch.no_grad()
 def test_a_model_of_images_and_texts_is_that_of_the_samples(name: str, saved: Saved) -> None:
@@ -240,6 +275,11 @@ def test_preprocessing_is_that_of_the_folder(saved: Saved) -> None:
     given = {"mean": 0.1, "std": [0.2, 0.2, 0.3]}
     used = preprocessing(model_of(folder, preprocessing=given), 1)
     assert used == Preprocessing((0.1,) * 3, (0.2, 0.2, 0.3), 255.0)
+    file.rename(folder / "kept.json")  # processors of several parts are saved as one file
+    joined = {"image_processor": PROCESSOR, "processor_class": "CLIPProcessor"}
+    (folder / "processor_config.json").write_text(json.dumps(joined))
+    assert preprocessing(config, 3) == expected
+    (folder / "processor_config.json").unlink()
     for content in ("{}", json.dumps(PROCESSOR | {"do_normalize": False})):
         file.write_text(content)
         with pytest.raises(UsageError, match=r"no preprocessor_config\.json .*put that file there"):
