@@ -68,8 +68,8 @@ def add_parser(commands: Commands) -> None:
         "--crop-size",
         type=positive,
         metavar="PIXELS",
-        help="side of the centre crop (default: that with which the published weights were "
-        "evaluated; 224 for other weights of torchvision and timm; otherwise the images' size)",
+        help="side of the centre crop (default: the trunk's img_size or image_size; that with which "
+        "published weights were evaluated; 224 for other weights; otherwise the images' size)",
     )
     command.add_argument(
         "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
@@ -182,7 +182,8 @@ def _crop_size(model: Model, data: Any) -> int | None:
         # Square images of one size need no crop; there is no shape if they have several.
         shape = data.image_shape
         return None if shape is not None and shape[0] == shape[1] else _DEFAULT_CROP
-    return published_crop_size(model) or _DEFAULT_CROP
+    given = model.arguments.get("img_size", model.arguments.get("image_size"))
+    return given if isinstance(given, int) else published_crop_size(model) or _DEFAULT_CROP
 
 
 def _is_own(trunk: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from reality_check.models.published_weights import (
     PublishedWeights,
     import_library,
 )
-from reality_check.models.weight_files import file_hash
+from reality_check.models.weight_files import file_hash, read_json
 from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.paths import expand_path
 
@@ -210,10 +209,7 @@ class HfTrunk:
 
     def _read(self, name: str) -> dict[str, Any]:
         """Return a JSON file of the folder; {} if there is none."""
-        try:
-            plain = json.loads((self._folder / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
+        plain = read_json(self._folder / name)
         return {key: value for key, value in plain.items() if key not in _IGNORED}
 
     def _recorded_pooling(self, recorded: Mapping[str, Any]) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from reality_check.config.classes import build, one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
@@ -18,7 +19,8 @@ from reality_check.models.published_weights import (
     import_library,
     refuse_arguments,
 )
-from reality_check.utils.errors import UsageError
+from reality_check.models.weight_files import read_json, read_state
+from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.text import nearest
 
 #: Arguments that are set here, not by the user.
@@ -61,14 +63,35 @@ class TimmTrunk:
         if config is None or not config.has_weights:
             raise UsageError(f"{self.title} has no published weights; write weights: none.")
         page = f"https://huggingface.co/{config.hf_hub_id}/resolve/main"
-        shape = (*config.input_size[1:], 3)
         return PublishedWeights(
             identity=f"timm {self._timm.__version__} {self.name}.{config.tag}",
             preprocessing=self._preprocessing(tag),
             url=f"{page}/model.safetensors" if config.hf_hub_id else config.url or None,
-            load=lambda: self._create(arguments, shape, self._full_name(tag)).state_dict(),
+            load=lambda: self._load(tag, arguments),
             crop_size=int(config.input_size[1]),
         )
+
+    def read_folder(self, file: Path, arguments: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Read a file from a folder as timm does, with position embeddings of the right size.
+
+        Raises:
+            UsageError: if the folder is of another network, or lacks weights.
+        """
+        named = read_json(file.with_name("config.json")).get("architecture", self.name)
+        if named != self.name:
+            raise UsageError(f"{self.title}: {file.parent} is of {named}; write timm:{named}.")
+        given = read_state(file, self.title)
+        overlay = {"file": str(file), "custom_load": False}
+        with users_code(f"{self.title}: {file} does not fit it"):
+            state = self._load(self.tag, {**arguments, "pretrained_cfg_overlay": overlay})
+        # timm is silent about those that it draws at random.
+        return {key: value for key, value in state.items() if key in given}
+
+    def _load(self, tag: str, arguments: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        name = self._full_name(tag)
+        sides = arguments.get("img_size", self._timm.get_pretrained_cfg(name).input_size[1:])
+        height, width = (sides, sides) if isinstance(sides, int) else sides
+        return self._create(arguments, (height, width, 3), name).state_dict()
 
     def _full_name(self, tag: str) -> str:
         return f"{self.name}.{tag}" if tag else self.name

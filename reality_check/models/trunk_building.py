@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -28,8 +28,15 @@ from reality_check.models.published_weights import (
     load_published,
 )
 from reality_check.models.stem import set_last_stride_to_one
+from reality_check.models.timm_trunk import TimmTrunk
 from reality_check.models.trunk_names import find_source, is_users
-from reality_check.models.weight_files import file_hash, file_version, fit_state, read_state
+from reality_check.models.weight_files import (
+    file_hash,
+    file_version,
+    fit_state,
+    read_json,
+    read_state,
+)
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 
@@ -143,7 +150,7 @@ def _weights_preprocessing(config: Model) -> Preprocessing:
     config = _with_folder(config)
     source = find_source(config.trunk)
     if _names_file(config.weights):
-        return source.file_preprocessing
+        return replace(source.file_preprocessing, **_noted_values(config.weights))
     return source.published(config.weights, config.arguments).preprocessing
 
 
@@ -199,7 +206,10 @@ def weights_fingerprint(config: Model, samples: SampleSet | None = None) -> str 
         return source.fingerprint(config.weights)
     if not _names_file(config.weights):
         return source.published(config.weights, config.arguments).identity
-    return f"sha256:{file_hash(_find_file(config.weights, source.title))}"
+    weights = file_hash(_find_file(config.weights, source.title))
+    if noted := _noted_values(config.weights):
+        weights = hashlib.sha256(f"{weights} {noted}".encode()).hexdigest()
+    return f"sha256:{weights}"
 
 
 def _names_file(weights: str) -> bool:
@@ -208,10 +218,26 @@ def _names_file(weights: str) -> bool:
 
 
 def _find_file(weights: str, title: str) -> Path:
+    """Return the file; of a folder, its only safetensors."""
     file = expand_path(weights)
+    if file.is_dir():
+        found = sorted(file.glob("*.safetensors"))
+        if len(found) != 1:
+            raise UsageError(
+                f"{title}: the folder {file} has {len(found)} files of safetensors, but one is "
+                "needed; fetch it with `hf download NAME --local-dir DIR`, or write the path of a "
+                "weight file."
+            )
+        return found[0]
     if not file.is_file():
         raise UsageError(f"{title}: there is not a weight file {file}; check the path in weights.")
     return file
+
+
+def _noted_values(weights: str) -> dict[str, Any]:
+    """Return the mean and the deviation that timm has written beside weights; {} without any."""
+    noted = read_json(expand_path(weights) / "config.json").get("pretrained_cfg", {})
+    return {key: tuple(noted[key]) for key in ("mean", "std") if key in noted}
 
 
 # All folds and trials of an experiment start from the same weights, so a process reads them once.
@@ -225,7 +251,10 @@ def _read_weights(
     """
     source = find_source(trunk)
     if version is not None:
-        return read_state(expand_path(weights), source.title)
+        file = _find_file(weights, source.title)
+        if isinstance(source, TimmTrunk) and file != expand_path(weights):
+            return source.read_folder(file, json.loads(arguments))
+        return read_state(file, source.title)
     return load_published(source.published(weights, json.loads(arguments)), source.title)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
 import pickle
 from collections import Counter
 from collections.abc import Mapping
@@ -80,6 +81,15 @@ def _find_tensors(loaded: Any) -> dict[str, Tensor]:
         if isinstance(loaded.get(key), Mapping):
             return _find_tensors(loaded[key])
     return {str(key): value for key, value in loaded.items() if isinstance(value, Tensor)}
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read what stands beside weights; {} if there is no such file."""
+    try:
+        plain = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return plain if isinstance(plain, dict) else {}
 
 
 def file_version(file: Path) -> tuple[int, int]:

@@ -77,6 +77,53 @@ def test_a_local_file(timm: Any, tmp_path: Path) -> None:
     assert loaded(torch.rand(2, 3, 32, 32)).shape == (2, 4)
 
 
+def test_a_folder_and_images_of_another_size(timm: Any, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    name = "vit_tiny_patch16_224"
+    published = timm.create_model(name, depth=1, embed_dim=8, num_heads=1, num_classes=3).eval()
+    folder = tmp_path / "vit"
+    values = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)}
+    timm.models.save_for_hf(published, folder, {"pretrained_cfg": values}, safe_serialization=True)
+    small = {"depth": 1, "embed_dim": 8, "num_heads": 1}
+    config = model(name, weights=str(folder), arguments=small)
+    images = torch.rand(2, 3, 224, 224)
+    trunk = build_network(config, (224, 224, 3), 4, seed=1).trunk.eval()
+    with torch.no_grad():
+        expected = published.forward_head(published.forward_features(images), pre_logits=True)
+        torch.testing.assert_close(trunk(images), expected)
+    assert preprocessing(config, 3) == Preprocessing(**values)
+    # Images of another size: timm resizes the position embeddings.
+    config = model(name, weights=str(folder), arguments={**small, "img_size": 32})
+    resized = build_network(config, (32, 32, 3), 4, seed=1).trunk
+    overlay = {"file": str(folder / "model.safetensors")}
+    peer = timm.create_model(
+        name, True, pretrained_cfg_overlay=overlay, img_size=32, num_classes=0, **small
+    )
+    assert torch.equal(resized.pos_embed, peer.pos_embed)
+    assert resized.pos_embed.shape[1] == 5
+    given = {**small, "img_size": 32, "pretrained_cfg_overlay": overlay | {"custom_load": False}}
+    config = model(name, weights="published", arguments=given)
+    resized = build_network(config, (32, 32, 3), 4, seed=1).trunk
+    assert torch.equal(resized.pos_embed, peer.pos_embed)
+    config = model(name, weights=str(folder), arguments={**small, "img_size": 32})
+
+    before = weights_fingerprint(config)
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace("0.7", "0.8"))
+    assert weights_fingerprint(config) != before
+    other = model("vit_small_patch16_224", weights=str(folder))
+    with pytest.raises(UsageError, match="is of vit_tiny_patch16_224; write timm:vit_tiny"):
+        build_network(other, (224, 224, 3), 4, seed=1)
+    state = load_file(folder / "model.safetensors")
+    save_file({k: v for k, v in state.items() if "norm1" not in k}, folder / "model.safetensors")
+    with pytest.raises(UsageError, match=r"lacks blocks\.0\.norm1\.weight, "):
+        build_network(config, (32, 32, 3), 4, seed=1)
+    save_file(state, folder / "another.safetensors")
+    with pytest.raises(UsageError, match=r"has 2 files of safetensors.*hf download NAME"):
+        weights_fingerprint(config)
+
+
 def test_without_a_network_the_message_says_what_to_fetch(
     timm: Any, offline: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
