@@ -120,8 +120,8 @@ def _check_budget(search: Search) -> None:
     raise UsageError(
         f"nothing can be estimated from {search.trials} trials of each loss for a budget of "
         f"{search.budget}: they are hardly more than one search of that size; write "
-        f"protocol.search.trials={max(3, 2 * search.budget + 1)} or more, or a smaller "
-        "protocol.search.budget."
+        f"protocol.search.trials={max(3, 2 * search.budget + 1)} or more"
+        f"{', or a smaller protocol.search.budget' if search.budget > 1 else ''}."
     )
 
 

@@ -285,7 +285,7 @@ def test_outputs_of_a_module_and_the_trunk_that_continues(folder: Path, vit: str
     assert ", outputs of blocks.1" in data.origin
     # What the whole trunk says of the images, up to the precision of the file.
     rest = build_network(model, data.samples.input_shape, 4, seed=0).eval()
-    embed(folder, "--weights", vit, "--crop-size", "16", VIT, "--out", "whole",
+    embed(folder, "--weights", vit, VIT, "--out", "whole",  # crops of img_size
           trunk="timm:vit_tiny_patch16_224")  # fmt: skip
     whole = torch.from_numpy(np.load(folder / "whole" / "x.npy"))
     resumed = rest.features(torch.from_numpy(x).float())
