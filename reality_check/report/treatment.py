@@ -112,7 +112,7 @@ def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
         for m in experiment.methods
         if m.model
     ]
-    if models:
+    if any(method.model != experiment.methods[0].model for method in experiment.methods):
         yield Deviation(
             "models",
             f"The methods do not all train the same network: {'; '.join(models)}. A difference "

@@ -17,6 +17,9 @@ UNTRAINED_NETWORK = "untrained embedder"
 #: The category in which trained and untrained networks are scored alike.
 CATEGORY = "aggregate"
 
+#: Keys of a method's own model that say what of the experiment's network is trained.
+_TRAINED_PART = {"adapter", "frozen"}
+
 
 @dataclass(frozen=True)
 class Untrained:
@@ -41,12 +44,13 @@ def untrained(summary: Summary) -> list[Untrained]:
     A method is better than a baseline if the uncorrected 95 % interval of their difference
     (Welch's, or the method's own for a baseline of one value) is above 0; without an interval, if
     the mean of the method is higher. Methods with networks of their own are left out, because the
-    baselines are of the experiment's network; if no methods are left, the list is empty.
+    baselines are of the experiment's network, but not those that train another part of it; if no
+    methods are left, the list is empty.
     """
     estimates = {
         method: estimate
         for method, estimate in summary.estimates(CATEGORY).items()
-        if not summary.results.settings_of(method).get("model")
+        if _TRAINED_PART.issuperset(summary.results.settings_of(method).get("model") or ())
     }
     if not estimates:
         return []

@@ -78,3 +78,7 @@ def test_other_networks_are_a_serious_deviation() -> None:
     assert "necked has neck batch_norm" in found.text
     same = compose({**RAW, "methods": ["contrastive", "multi_similarity"]})
     assert "models" not in {d.topic for d in find_deviations(same, [], True)}
+    own = {"neck": "batch_norm"}
+    all_own = [{"base": name, "model": own} for name in ("contrastive", "multi_similarity")]
+    same = compose({**RAW, "methods": all_own})
+    assert "models" not in {d.topic for d in find_deviations(same, [], True)}

@@ -68,6 +68,8 @@ def test_networks_of_their_own_have_other_baselines() -> None:
     assert untrained(experiment(VALUES, methods=methods))[1].unbeaten == ()
     every = experiment(VALUES, methods=[{"name": name, "model": own} for name in VALUES])
     assert untrained(every) == []
+    partly = [{"name": "idle", "model": {"adapter": {"rank": 2}}}, {"name": "good"}]
+    assert untrained(experiment(VALUES, methods=partly))[1].unbeaten == ("idle",)
 
 
 def test_only_the_aggregate_has_networks_that_are_alike_trained_and_untrained() -> None:
