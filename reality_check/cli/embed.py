@@ -68,8 +68,8 @@ def add_parser(commands: Commands) -> None:
         "--crop-size",
         type=positive,
         metavar="PIXELS",
-        help="side of the centre crop (default: the trunk's img_size or image_size; that with which "
-        "published weights were evaluated; 224 for other weights; otherwise the images' size)",
+        help="side of the centre crop (default: the trunk's img_size or image_size; that with "
+        "which published weights were evaluated; 224 for other weights; or the images' size)",
     )
     command.add_argument(
         "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
