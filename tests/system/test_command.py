@@ -26,6 +26,18 @@ from reality_check.studies.recorded_experiment import RecordedExperiment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 FEWER = ("protocol.reproductions=1", "protocol.search.trials=1")
+#: So that a fast machine is not done before it is stopped.
+UNHURRIED = """\
+import time
+
+from pytorch_metric_learning.losses import ContrastiveLoss
+
+
+class Unhurried(ContrastiveLoss):
+    def forward(self, *arguments, **options):
+        time.sleep(0.02)
+        return super().forward(*arguments, **options)
+"""
 
 
 @pytest.fixture
@@ -108,8 +120,10 @@ def test_after_its_time_a_run_stops_and_the_same_command_gives_the_same_results(
     lab: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(lab)
+    (lab / "unhurried.py").write_text(UNHURRIED)
+    method = "{name: contrastive, loss: unhurried.Unhurried, samples_per_class: 2}"
     words, limit, out = (
-        ["run", "experiment.yaml", *FEWER, "methods=[contrastive]", "--out"],
+        ["run", "experiment.yaml", *FEWER, f"methods=[{method}]", "--out"],
         ["--for", "59m60s"],
         lab / "out",
     )

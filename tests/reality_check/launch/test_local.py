@@ -30,7 +30,6 @@ from reality_check.utils.exit_status import FAILED, UNEXPLAINED, USAGE
 
 #: A loss that notes which GPUs its process sees.
 LOSS = """\
-import glob
 import os
 import time
 
@@ -42,8 +41,9 @@ class Noting(ContrastiveLoss):
         seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
         rank = os.environ.get("LOCAL_RANK", "-")
         open(f"seen/{seen} {rank} {os.getpid()}", "w").close()
-        end = time.monotonic() + 60  # else one process may do the work of both
-        while seen != "all" and len(glob.glob(f"seen/{seen} *")) < 2 and time.monotonic() < end:
+        end = time.monotonic() + 60  # else one process may do the work of others
+        wanted = int(open("wanted").read()) if seen != "all" else 0
+        while len(os.listdir("seen")) < wanted and time.monotonic() < end:
             time.sleep(0.02)
         return super().forward(*arguments, **options)
 """
@@ -240,6 +240,7 @@ def test_all_processes_of_a_worker_see_its_devices_only(
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     (tmp_path / "noting_loss.py").write_text(LOSS)
+    (tmp_path / "wanted").write_text(str(2 * len(devices)))
     (tmp_path / "seen").mkdir()
     changes = ["protocol.categories=[aggregate]", "protocol.training.max_epochs=1"]
     method = "methods=[{name: m, loss: noting_loss.Noting, samples_per_class: 2}]"
