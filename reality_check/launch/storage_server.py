@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from reality_check.launch.folder_lease import STALE, FolderLease
@@ -41,12 +42,15 @@ _STOP_SECONDS = 20.0
 #: Folders of PostgreSQL's programs that are not on the path (Debian, Red Hat).
 _FOLDERS = ("usr/lib/postgresql/*/bin", "usr/pgsql-*/bin")
 
+#: Where the output is a file too, it is read while the server runs.
+_SAY = partial(print, flush=True)
+
 
 def serve(
     out_dir: Path,
     workers: int = WORKERS,
     port: int = 0,
-    log: Callable[[str], None] = print,
+    log: Callable[[str], None] = _SAY,
     stale: float = STALE,
     wait_seconds: float = 0.0,
 ) -> None:
