@@ -21,8 +21,8 @@ TRIALS = 2
 Scores = list[tuple[Any, ...]]
 
 
-def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
-    """The tiny experiment with fold runs that last some seconds."""
+def plain(epochs: int = 100, **slurm: Any) -> dict[str, Any]:
+    """The tiny experiment with fold runs that last a part of a second at least."""
     training = {"max_epochs": epochs, "patience": None}
     changes = {
         "protocol": {

@@ -120,7 +120,7 @@ def test_one_worker_interrupted_in_every_way(
     request: pytest.FixtureRequest,
 ) -> None:
     """Its time is nearly over, it is deleted with a notice, nobody answers, and it is killed."""
-    monkeypatch.setattr(jobs, "POLL_SECONDS", 0.1)  # a fast machine trains for a second
+    monkeypatch.setattr(jobs, "POLL_SECONDS", 1.0)
     out, told = tmp_path / "out", []
 
     def away() -> None:

@@ -53,7 +53,7 @@ def trains_anywhere(out: Path) -> bool:
 
 
 def command(folder: Path, name: str) -> Started:
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(plain(epochs=12)))
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(plain(epochs=120)))
     words = ["run", "tiny.yaml", "--out", "out", "--launcher", "slurm", "--workers", "2"]
     often = {"reality_check.launch.jobs": {"POLL_SECONDS": 1.0}}
     log = folder / name
