@@ -121,12 +121,13 @@ def test_the_wheel_works_in_a_fresh_environment_and_an_empty_folder(
     programs = fresh / "bin"
     install = ["install", "--quiet", "--no-compile", "--no-index", "--no-deps", str(built.wheel)]
     into = ["--python", str(programs / "python")]
-    subprocess.run([*python, "pip", *into, *install], check=True, timeout=300)
+    # With a folder there that is installed, pip would install nothing.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run([*python, "pip", *into, *install], check=True, timeout=300, env=environment)
     # What it requires is not downloaded: the packages of this environment serve, behind its own.
     site = next(fresh.glob("lib/python*/site-packages"))
     others = [path for path in sys.path if path.endswith("-packages")]
     (site / "others.pth").write_text("\n".join(others))
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
     def call(*command: str) -> str:
         done = subprocess.run(
