@@ -58,7 +58,7 @@ _WITH_NECK = ("sgsl_official", "sgsl_paper")
 MODEL_PREFIX = "model"
 EMBEDDER = f"{MODEL_PREFIX}.embedder"
 #: The layers that compute queries and values, by their names in timm and transformers.
-ATTENTION = r"(.*\.)?(qkv|q_proj|v_proj|query|value)"
+ATTENTION = r"(.*\.)?(W?qkv|kv|[qv](_proj|_lin)?|(query|value)(_proj)?)"
 #: The keys that a head replaces.
 _PARTS = ("pooling", "normalization", "embedder")
 

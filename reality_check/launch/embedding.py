@@ -26,7 +26,7 @@ from reality_check.models.network import Network, autocast, build_network
 from reality_check.models.partly_frozen import ResumedTrunk, check_module, output_of
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.models.trunk_building import check_token_ids, origin_mark, state_digest
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import progress
@@ -196,15 +196,19 @@ def _check_resumed(
     with torch.inference_mode(False):  # so that gradients can be computed
         example = torch.zeros(1, *batch.shape[1:], dtype=batch.dtype, device=batch.device)
         trunk = ResumedTrunk(copy.deepcopy(network.trunk), settings.until, example).eval()
-    expected, resumed = network.trunk(batch).float(), trunk(stored).float()
+    words = (
+        f"{settings.model.trunk} cannot be resumed after {settings.until}: what follows needs more "
+        "than its output; name a later module"
+    )
+    expected = network.trunk(batch).float()
+    with users_code(words):
+        resumed = trunk(stored).float()
+    limit = 1e-4 if settings.autocast == "none" else 1e-2
     if (
         expected.shape != resumed.shape
-        or float((resumed - expected).norm() / expected.norm()) > 1e-2
+        or float((resumed - expected).norm() / expected.norm()) > limit
     ):
-        raise UsageError(
-            f"{settings.model.trunk} cannot be resumed after {settings.until}: what follows needs "
-            "more than its output; name a later module."
-        )
+        raise UsageError(f"{words}.")
 
 
 def _check_finite(features: torch.Tensor, first: int, settings: Embedding) -> None:

@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from reality_check.config.model import Adapter
+from reality_check.models.partly_frozen import in_evaluation, influences
 from reality_check.models.published_weights import import_library
 from reality_check.utils.errors import UsageError
 
 
-def add_adapter(trunk: nn.Module, adapter: Adapter, still: Sequence[nn.Module], title: str) -> None:
+def add_adapter(
+    trunk: nn.Module, adapter: Adapter, still: Sequence[nn.Module], example: Tensor, title: str
+) -> None:
     """Add an adapter to a trunk, and freeze all other parameters.
 
     Args:
         trunk: the trunk, which is changed.
         adapter: its options.
         still: modules that get no adapter.
+        example: one sample as an input of the trunk.
         title: what error messages call the trunk.
 
     Raises:
-        UsageError: peft is not installed, no layer has such a name, or peft cannot adapt it.
+        UsageError: peft is not installed, no layer has such a name, peft cannot adapt it, or its
+            adapter would change nothing.
     """
     peft = import_library("peft", f"the adapter of {title}", "peft")
     without = {id(module) for part in still for module in part.modules()}
@@ -54,6 +60,16 @@ def add_adapter(trunk: nn.Module, adapter: Adapter, still: Sequence[nn.Module], 
         peft.inject_adapter_in_model(config, trunk)
     except ValueError as error:
         raise UsageError(f"adapter.targets: {title} cannot be adapted: {error}") from None
+    added = {name: p for name, p in trunk.named_parameters() if p.requires_grad}
+    with in_evaluation(trunk), torch.enable_grad():
+        used = influences(trunk(example), [*added.values()])
+    without_effect = [name for name, counts in zip(added, used, strict=True) if not counts]
+    if without_effect:
+        raise UsageError(
+            f"adapter.targets: {title} does not call {without_effect[0].partition('.lora_')[0]} "
+            "but reads its weights, or does not use it, so that an adapter would change nothing; "
+            r"name other layers, such as ['.*attn\.proj']."
+        )
 
 
 def merge_adapters(network: nn.Module) -> None:

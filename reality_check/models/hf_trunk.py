@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import inspect
+import itertools
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from reality_check.config.classes import one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, example_input
+from reality_check.models.partly_frozen import influences
 from reality_check.models.published_weights import (
     FROM_SCRATCH,
     PUBLISHED,
@@ -40,6 +42,8 @@ _POOLINGS = {
     "pooling_mode_mean_tokens": "mean",
     "cls": "class",
     "pooling_mode_cls_token": "class",
+    "lasttoken": "last",
+    "pooling_mode_lasttoken": "last",
 }
 #: Keys of a configuration by which transformers would fetch code or weights.
 _IGNORED = ("attn_implementation", "_attn_implementation", "use_pretrained_backbone")
@@ -49,7 +53,7 @@ class HfModel(nn.Module):
     """A model of transformers whose tokens become one vector; the maps of others stay maps.
 
     Attributes:
-        pooling: ``maps``, ``model``, ``class`` or ``mean``.
+        pooling: ``maps``, ``model``, ``class``, ``mean`` or ``last``.
 
     Shape: (B, C, H, W) or token ids (B, L) -> (B, F), or (B, F, h, w) for ``maps``.
     """
@@ -89,6 +93,8 @@ class HfModel(nn.Module):
         else:
             total = (tokens * counts[..., None]).sum(dim=1)
             found["mean"] = total / counts.sum(dim=1, keepdim=True).clamp(min=1)
+            last = (counts * torch.arange(counts.shape[1], device=counts.device)).argmax(dim=1)
+            found["last"] = tokens[torch.arange(len(tokens), device=last.device), last]
         if first:
             found["class"] = tokens[:, 0]
         return found
@@ -220,8 +226,8 @@ class HfTrunk:
         if len(modes) != 1 or modes[0] not in _POOLINGS:
             raise UsageError(
                 f"{self.title}: 1_Pooling/config.json in {self._folder} pools by "
-                f"{' and '.join(modes) or 'nothing'}, which is not built in; write pooling: mean "
-                "or class in its arguments."
+                f"{' and '.join(modes) or 'nothing'}, which is not built in; write pooling: mean, "
+                "class or last in its arguments."
             )
         return _POOLINGS[modes[0]]
 
@@ -264,13 +270,20 @@ class HfTrunk:
                 f"{' x '.join(map(str, example.shape[1:]))} ({one_line(error, 160)}); compare them "
                 f"with max_position_embeddings or image_size in {self._folder / 'config.json'}."
             ) from error
+        again = network.outputs(example)
+        if not all(
+            torch.allclose(output, again[key], 1e-3, 1e-4, equal_nan=True)
+            for key, output in outputs.items()
+        ):
+            raise UsageError(
+                f"{self.title} is a {type(network.model).__name__}, which draws at random what it "
+                "returns in evaluation too; if it masks patches, write arguments: {mask_ratio: 0.0}."
+            )
         problem = f"has no pooling {order[0]!r}"
         named = {name: p for name, p in network.named_parameters() if p.requires_grad}
         for network.pooling in filter(outputs.__contains__, order):
-            gradients = torch.autograd.grad(
-                outputs[network.pooling].sum(), [*named.values()], None, True, allow_unused=True
-            )
-            used = {name for name, found in zip(named, gradients, strict=True) if found is not None}
+            counts = influences(outputs[network.pooling], [*named.values()])
+            used = set(itertools.compress(named, counts))
             if not used & missing:
                 for name, parameter in named.items():
                     parameter.requires_grad_(name in used)

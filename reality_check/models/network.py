@@ -192,15 +192,16 @@ def _freeze(
         The trunk, and its modules that stay in evaluation mode.
     """
     still: Sequence[nn.Module] = ()
+    example = example_input(shape)
     if config.frozen is not None:
         assert isinstance(config.frozen, str)
         if config.stored is not None:
             trunk = ResumedTrunk(trunk, config.frozen, example_input(config.stored.images))
         else:
-            done = freeze_until(trunk, config.frozen, example_input(shape))
+            done = freeze_until(trunk, config.frozen, example)
             still = tuple(map(trunk.get_submodule, done))
     if config.adapter is not None:
-        add_adapter(trunk, config.adapter, still, f"trunk {config.trunk}")
+        add_adapter(trunk, config.adapter, still, example, f"trunk {config.trunk}")
     return trunk, still
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,15 +17,19 @@ from reality_check.utils.text import nearest
 class _Recorded(nn.Module):
     """Returns what the module that it replaces returned for an example, whatever it is called with.
 
+    It has the attributes of that module too: trunks read some, such as the type of its weights.
+
     Args:
+        replaced: the module, whose weights are dropped.
         output: a tensor, or a tuple of tensors and plain values.
 
     Attributes:
         given: if it is set, it takes the place of the first tensor.
     """
 
-    def __init__(self, output: Any) -> None:
+    def __init__(self, replaced: nn.Module, output: Any) -> None:
         super().__init__()
+        self._replaced = [replaced.to("meta")]  # in a list, so that it is no submodule
         self._is_tuple = isinstance(output, tuple)
         self._parts: list[Any] = list(output) if self._is_tuple else [output]
         for number, part in enumerate(self._parts):
@@ -32,6 +37,15 @@ class _Recorded(nn.Module):
                 self._parts[number] = None
                 self.register_buffer(f"output{number}", part, persistent=False)
         self.given: Tensor | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            value = getattr(self.__dict__.get("_replaced", [None])[0], name)
+            if inspect.ismethod(value):  # it would change what is dropped
+                raise
+            return value
 
     def forward(self, *_: Any, **__: Any) -> Any:
         parts = list(self._parts)
@@ -60,7 +74,7 @@ class ResumedTrunk(nn.Module):
     def __init__(self, trunk: nn.Module, name: str, example: Tensor) -> None:
         super().__init__()
         for done, output in freeze_until(trunk, name, example).items():
-            trunk.set_submodule(done, _Recorded(output))
+            trunk.set_submodule(done, _Recorded(trunk.get_submodule(done), output))
         self.trunk, self._start = trunk, name
         self.register_buffer("example", example, persistent=False)
 
@@ -86,23 +100,31 @@ def freeze_until(trunk: nn.Module, name: str, example: Tensor) -> dict[str, Any]
     """
     check_module(trunk, name)
     parameters = [parameter for parameter in trunk.parameters() if parameter.requires_grad]
-    with _in_evaluation(trunk), torch.enable_grad():
+    with in_evaluation(trunk), torch.enable_grad():
         outputs = _outputs_until(trunk, name, example)
         with _hook(trunk.get_submodule(name), _detach):
             result = trunk(example)
-        gradients = (
-            torch.autograd.grad(result.sum(), parameters, allow_unused=True) if parameters else ()
-        )
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        parameter.requires_grad_(gradient is not None)
+        used = influences(result, parameters)
+    for parameter, counts in zip(parameters, used, strict=True):
+        parameter.requires_grad_(counts)
     return outputs
+
+
+def influences(output: Tensor, parameters: Sequence[nn.Parameter]) -> list[bool]:
+    """Return of each parameter whether an output depends on it."""
+    if not parameters or not output.requires_grad:
+        return [False] * len(parameters)
+    gradients = torch.autograd.grad(output.sum(), parameters, retain_graph=True, allow_unused=True)
+    return [gradient is not None for gradient in gradients]
 
 
 def check_module(trunk: nn.Module, name: str) -> None:
     """Raise UsageError unless a trunk has a module of that name."""
     names = [key for key, _ in trunk.named_modules() if key]
     if name not in names:
-        outer = ", ".join(key for key in names if key.count(".") < 2 and key[-1:].isdigit())
+        blocks = [key for key in names if key.rpartition(".")[2].isdigit()]
+        depth = min((key.count(".") for key in blocks), default=0)
+        outer = ", ".join(key for key in blocks if key.count(".") == depth)
         raise UsageError(
             f"the trunk has no module {name!r} to be frozen up to.{nearest(name, names)} "
             f"Some of its modules: {outer or ', '.join(names[:20])}."
@@ -177,7 +199,8 @@ def _hook(module: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _in_evaluation(module: nn.Module) -> Iterator[None]:
+def in_evaluation(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode for a while."""
     was_training = module.training
     module.eval()
     try:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -309,24 +310,35 @@ def test_outputs_of_a_module_that_do_not_fit(folder: Path, vit: str) -> None:
 class Skips(torch.nn.Module):
     """A trunk whose end needs more than the output of its first module."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float = 1.0) -> None:
         super().__init__()
-        self.first, self.second = torch.nn.Flatten(), torch.nn.Identity()
+        self.first, self.second, self.share = torch.nn.Flatten(), torch.nn.Identity(), share
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.second(self.first(images)) + images.flatten(1)
+        return self.second(self.first(images)) + self.share * images.flatten(1)
+
+
+class Counts(Skips):
+    """A trunk that counts its images."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.second(self.first(images)).view(len(images), 768)
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("trunk", "name", "words"),
     [
-        ("firs", "the trunk has no module 'firs' to be frozen up to. Did you mean 'first'?"),
-        ("first", "my_trunks.Skips cannot be resumed after first: what follows needs more than"),
+        (Skips, "firs", "trunk has no module 'firs' to be frozen up to. Did you mean 'first'?"),
+        (Skips, "first", "my_trunks.Mine cannot be resumed after first: what follows needs more"),
+        (partial(Skips, 0.01), "first", "what follows needs more than its output; name a later"),
+        (Counts, "first", "name a later module: RuntimeError: shape '[1, 768]' is invalid for"),
     ],
 )
-def test_modules_after_which_a_trunk_cannot_be_resumed(name: str, words: str, folder: Path) -> None:
-    sys.modules["my_trunks"].Skips = Skips  # type: ignore[attr-defined]
-    refused = embed(folder, "--until", name, trunk="my_trunks.Skips")
+def test_modules_after_which_a_trunk_cannot_be_resumed(
+    trunk: Any, name: str, words: str, folder: Path
+) -> None:
+    sys.modules["my_trunks"].Mine = trunk  # type: ignore[attr-defined]
+    refused = embed(folder, "--until", name, trunk="my_trunks.Mine")
     assert refused.returncode == 2
     assert words in refused.stderr
     assert not (folder / "birds_features").exists()

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from reality_check.config.model import Model
+from reality_check.config.model import ATTENTION, Adapter, Model
 from reality_check.models import build_trunk
-from reality_check.models.adapters import merge_adapters
+from reality_check.models.adapters import add_adapter, merge_adapters
 from reality_check.models.network import BASE, Network, build_network
 from reality_check.utils.errors import UsageError
 
@@ -102,6 +102,38 @@ def test_only_layers_behind_a_frozen_module_are_adapted(tmp_path: Path, timm: An
     network = build_network(model(tmp_path, "vit", frozen="blocks.1"), SHAPE, 8, seed=1)
     adapted = {n.partition(".attn")[0] for n, _ in network.named_parameters() if "lora_" in n}
     assert adapted == {"trunk.blocks.2"}
+
+
+class Reads(nn.Module):
+    """A layer of attention that is read, as in EVA-02 and Swin V2, and one that is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.proj = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.proj(nn.functional.linear(x, self.qkv.weight))
+
+
+def test_an_adapter_that_would_change_nothing() -> None:
+    example = torch.zeros(1, 4)
+    with pytest.raises(UsageError, match=r"trunk x does not call qkv but reads its weights, or"):
+        add_adapter(Reads(), Adapter(), (), example, "trunk x")
+    trunk = Reads().requires_grad_(False)
+    add_adapter(trunk, Adapter(targets=["proj"]), (), example, "trunk x")
+    assert all("proj.lora_" in name for name, p in trunk.named_parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("name", "matches"),
+    [
+        *((f"layer.0.{name}", True) for name in ("qkv", "Wqkv", "q_proj", "v_lin", "q", "kv")),
+        *((f"layer.0.{name}", True) for name in ("query", "value_proj", "self.value")),
+        *((f"layer.0.{name}", False) for name in ("k", "key", "proj", "o_proj", "values", "mlpq")),
+    ],
+)
+def test_layers_for_queries_and_values(name: str, matches: bool) -> None:
+    assert bool(re.fullmatch(ATTENTION, name)) == matches
 
 
 def test_bad_adapters(tmp_path: Path, timm: Any) -> None:

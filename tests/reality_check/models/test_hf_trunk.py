@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import sys
@@ -17,6 +18,7 @@ from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import TensorShape
 from reality_check.models import preprocessing, weights_fingerprint
 from reality_check.models.network import Network, build_network
+from reality_check.models.partly_frozen import ResumedTrunk, output_of
 from reality_check.models.trunk_building import published_crop_size
 from reality_check.utils.errors import UsageError
 
@@ -29,6 +31,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "ViT": IMAGES,
     "Dinov2": IMAGES,
     "Dinov2WithRegisters": IMAGES,
+    "DINOv3ViT": IMAGES,
+    "ViTMAE": IMAGES,
     "CLIP": TOWERS,
     "CLIPVision": IMAGES,
     "Siglip": TOWERS,
@@ -141,6 +145,8 @@ def test_texts_are_means_without_padding(name: str, padding: int | None, saved: 
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "class"),
         ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
         ({"pooling_mode": ["mean"], "include_prompt": True}, "mean"),
+        ({"pooling_mode_lasttoken": True}, "last"),
+        ({"pooling_mode": "lasttoken"}, "last"),
     ],
 )
 def test_texts_are_pooled_as_sentence_transformers_says(
@@ -164,8 +170,39 @@ def test_what_sentence_transformers_saves_pools_as_it_does(saved: Saved) -> None
     Pooling(16, "cls").save(str(folder / "1_Pooling"))
     assert built(folder, TOKENS).trunk.pooling == "class"
     Pooling(16, ("cls", "max")).save(str(folder / "1_Pooling"))
-    with pytest.raises(UsageError, match=r"pools by cls and max, .*write pooling: mean or class"):
+    with pytest.raises(UsageError, match=r"by cls and max, .*write pooling: mean, class or last"):
         built(folder, TOKENS)
+
+
+@torch.no_grad()
+def test_the_last_token_is_the_last_that_is_no_padding(saved: Saved) -> None:
+    folder, model = saved("Bert")
+    for ids, last in ((IDS, [2, 1, 4]), (IDS.flip(1), [4, 4, 4])):  # padded behind, or in front
+        tokens = model(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
+        torch.testing.assert_close(trunk(folder, ids, "last"), tokens[range(3), last])
+
+
+def test_a_model_that_draws_what_it_returns(saved: Saved) -> None:
+    folder, model = saved("ViTMAE")
+    with pytest.raises(UsageError, match=r"ViTMAEModel, which draws .*write arguments: {mask_rat"):
+        built(folder)
+    with torch.no_grad():
+        actual = built(folder, arguments={"mask_ratio": 0.0}).trunk(PIXELS)
+        model.config.mask_ratio = model.embeddings.config.mask_ratio = 0.0
+        torch.testing.assert_close(actual, model(pixel_values=PIXELS).last_hidden_state[:, 0])
+
+
+@pytest.mark.parametrize("name", ["ViT", "DINOv3ViT", "Swin"])
+@torch.no_grad()
+def test_images_from_a_module_on(name: str, saved: Saved) -> None:
+    whole = built(saved(name)[0]).trunk
+    names = [key for key, _ in whole.named_modules() if key.endswith(("layer.0", "layers.0"))]
+    stored = output_of(whole, names[0], PIXELS)
+    resumed = ResumedTrunk(copy.deepcopy(whole), names[0], PIXELS[:1])
+    torch.testing.assert_close(resumed.eval()(stored), whole(PIXELS), rtol=1e-5, atol=1e-5)
+    copied = copy.deepcopy(resumed)  # as for an average of the weights
+    assert torch.equal(copied(stored), resumed(stored))
+    assert not any(value.is_meta for value in resumed.state_dict().values())
 
 
 @pytest.mark.parametrize("name", ["CLIP", "Siglip"])
