@@ -276,8 +276,8 @@ class HfTrunk:
             for key, output in outputs.items()
         ):
             raise UsageError(
-                f"{self.title} is a {type(network.model).__name__}, which draws at random what it "
-                "returns in evaluation too; if it masks patches, write arguments: {mask_ratio: 0.0}."
+                f"{self.title} is a {type(network.model).__name__}, which returns something else "
+                "each time; if it masks patches, write arguments: {mask_ratio: 0.0}."
             )
         problem = f"has no pooling {order[0]!r}"
         named = {name: p for name, p in network.named_parameters() if p.requires_grad}

@@ -184,7 +184,9 @@ def test_the_last_token_is_the_last_that_is_no_padding(saved: Saved) -> None:
 
 def test_a_model_that_draws_what_it_returns(saved: Saved) -> None:
     folder, model = saved("ViTMAE")
-    with pytest.raises(UsageError, match=r"ViTMAEModel, which draws .*write arguments: {mask_rat"):
+    with pytest.raises(
+        UsageError, match=r"ViTMAEModel, which returns something else .*write arguments: {mask_rat"
+    ):
         built(folder)
     with torch.no_grad():
         actual = built(folder, arguments={"mask_ratio": 0.0}).trunk(PIXELS)
