@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
@@ -175,7 +176,8 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trunk = build_trunk(config, config.stored.images if config.stored else shape, pretrained)
-        trunk, still = _freeze(config, trunk, shape)
+        with _samples_may_not_fit(config.trunk, shape):
+            trunk, still = _freeze(config, trunk, shape)
         parts = _build_head(config, _example_maps(trunk, shape, config.trunk), embedding_size)
         network = Network(trunk, *parts, still)
     if pretrained and (config.frozen or config.adapter) and (base := weights_fingerprint(config)):
@@ -254,6 +256,14 @@ def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> tor
     return torch.autocast(device.type, dtype=dtype, enabled=kind != "none")
 
 
+def _samples_may_not_fit(name: str, shape: InputShape) -> AbstractContextManager[None]:
+    """Explain an exception by samples that the trunk does not take."""
+    text = str(shape)
+    if not isinstance(shape, TensorShape):
+        text = f"images of {shape[0]}x{shape[1]} with {shape[2]} channels"
+    return users_code(f"trunk {name} does not take {text}")
+
+
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
     """Return the trunk's output for one sample of zeros; a wrong trunk raises UsageError."""
@@ -264,10 +274,7 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
         )
     was_training = trunk.training
     trunk.eval()
-    input_text = str(shape)
-    if not isinstance(shape, TensorShape):
-        input_text = f"images of {shape[0]}x{shape[1]} with {shape[2]} channels"
-    with users_code(f"trunk {name} does not take {input_text}"):
+    with _samples_may_not_fit(name, shape):
         maps = trunk(example_input(shape))
     trunk.train(was_training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):

@@ -137,6 +137,22 @@ def test_modules_at_which_a_trunk_cannot_be_cut() -> None:
     torch.testing.assert_close(ResumedTrunk(trunk, "first", example)(stored), expected)
 
 
+class OfFive(Twice):
+    """A trunk for five channels."""
+
+    def __init__(self) -> None:
+        super().__init__(5)
+
+
+@pytest.mark.parametrize("changes", [{"frozen": "first"}, {"adapter": {"targets": ["first"]}}])
+def test_samples_that_a_trunk_of_the_users_does_not_take(changes: dict[str, Any]) -> None:
+    if "adapter" in changes:
+        pytest.importorskip("peft")
+    plain = {"name": "x", "trunk": f"{__name__}.OfFive", **changes}
+    with pytest.raises(UsageError, match=r"OfFive does not take images of 32x32 with 3 channels: "):
+        build_network(Model.model_validate(plain), SHAPE, 4, seed=1)
+
+
 def test_recorded_outputs_are_not_changed_in_place() -> None:
     class Adds(nn.Module):
         def __init__(self) -> None:
