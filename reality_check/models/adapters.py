@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from reality_check.config.classes import one_line
 from reality_check.config.model import Adapter
 from reality_check.models.partly_frozen import in_evaluation, influences
 from reality_check.models.published_weights import import_library
@@ -59,7 +60,9 @@ def add_adapter(
     try:
         peft.inject_adapter_in_model(config, trunk)
     except ValueError as error:
-        raise UsageError(f"adapter.targets: {title} cannot be adapted: {error}") from None
+        raise UsageError(
+            f"adapter.targets: {title} cannot be adapted: {one_line(error, 160)}"
+        ) from None
     added = {name: p for name, p in trunk.named_parameters() if p.requires_grad}
     with in_evaluation(trunk), torch.enable_grad():
         used = influences(trunk(example), [*added.values()])

@@ -145,7 +145,10 @@ def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> boo
         return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **options)
 
     with torch.random.fork_rng(devices=[]):
-        network = build(make, json.loads(arguments), title, extra={}).eval()
+        try:
+            network = build(make, json.loads(arguments), title, extra={}).eval()
+        except UsageError:
+            return False  # it always pools; what else is wrong shows when it is built with that
         try:
             output = network(torch.zeros(1, shape[2], *shape[:2]))
         except Exception as error:

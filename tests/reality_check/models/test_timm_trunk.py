@@ -29,6 +29,7 @@ def model(name: str, **changes: Any) -> Model:
         ("convnext_atto", {}, (320, 2, 2)),
         ("vit_tiny_patch16_224", {"img_size": 64}, (192,)),
         ("swin_tiny_patch4_window7_224", {"img_size": 64}, (768,)),
+        ("inception_next_atto", {}, (960,)),  # it always pools
     ],
 )
 @torch.no_grad()
