@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
@@ -171,14 +170,17 @@ def build_network(
     Raises:
         UsageError: if the trunk or its weights do not exist, or the trunk does not fit the samples.
     """
+    samples = str(shape)
     if not isinstance(shape, TensorShape):
         shape = (*shape[:2], input_channels(config, shape[2]))
+        samples = f"images of {shape[0]}x{shape[1]} with {shape[2]} channels"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trunk = build_trunk(config, config.stored.images if config.stored else shape, pretrained)
-        with _samples_may_not_fit(config.trunk, shape):
+        with users_code(f"trunk {config.trunk} does not take {samples}"):
             trunk, still = _freeze(config, trunk, shape)
-        parts = _build_head(config, _example_maps(trunk, shape, config.trunk), embedding_size)
+            maps = _example_maps(trunk, shape, config.trunk)
+        parts = _build_head(config, maps, embedding_size)
         network = Network(trunk, *parts, still)
     if pretrained and (config.frozen or config.adapter) and (base := weights_fingerprint(config)):
         network.start_from(base)
@@ -256,14 +258,6 @@ def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> tor
     return torch.autocast(device.type, dtype=dtype, enabled=kind != "none")
 
 
-def _samples_may_not_fit(name: str, shape: InputShape) -> AbstractContextManager[None]:
-    """Explain an exception by samples that the trunk does not take."""
-    text = str(shape)
-    if not isinstance(shape, TensorShape):
-        text = f"images of {shape[0]}x{shape[1]} with {shape[2]} channels"
-    return users_code(f"trunk {name} does not take {text}")
-
-
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
     """Return the trunk's output for one sample of zeros; a wrong trunk raises UsageError."""
@@ -274,8 +268,7 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
         )
     was_training = trunk.training
     trunk.eval()
-    with _samples_may_not_fit(name, shape):
-        maps = trunk(example_input(shape))
+    maps = trunk(example_input(shape))
     trunk.train(was_training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__

@@ -26,7 +26,7 @@ def layer_factors(trunk: nn.Module, decay: float) -> dict[nn.Parameter, float]:
     """Return factors of the learning rate: 1 in the last layer, in each one before ``decay`` less.
 
     Layers are those of timm (``timm.optim.param_groups_layer_decay``) for its networks, otherwise
-    the children of the largest stack of the trunk, with what is before and after it.
+    the children of the longest large stack of the trunk, with what is before and after it.
 
     Raises:
         UsageError: the trunk has one layer only.
@@ -48,18 +48,24 @@ def layer_factors(trunk: nn.Module, decay: float) -> dict[nn.Parameter, float]:
 
 
 def _layers_of_stack(trunk: nn.Module) -> dict[nn.Parameter, int]:
-    """Return the number of the layer of each parameter, by the children of the largest stack."""
-    stack = _largest_stack(trunk) or ()
+    """Return the number of the layer of each parameter, by the children of the main stack."""
+    stack = _main_stack(trunk) or ()
     children = {p: index for index, child in enumerate(stack) for p in child.parameters()}
     # Parameters come in the order of the layers; what is outside of the stack has no index.
     layers = itertools.groupby(trunk.parameters(), children.get)
     return {p: number for number, (_, layer) in enumerate(layers) for p in layer}
 
 
-def _largest_stack(trunk: nn.Module) -> nn.Sequential | nn.ModuleList | None:
-    """Return the stack of modules with the most parameters; None without any."""
+def _main_stack(trunk: nn.Module) -> nn.Sequential | nn.ModuleList | None:
+    """Return the longest stack of those with half the parameters of the largest; None if none."""
     stacks = [m for m in trunk.modules() if isinstance(m, nn.Sequential | nn.ModuleList)]
-    return max(stacks, key=lambda stack: sum(p.numel() for p in stack.parameters()), default=None)
+    half = max(map(_size, stacks), default=0) / 2
+    large = [stack for stack in stacks if _size(stack) >= half]
+    return max(large, key=lambda stack: sum(_size(child) > 0 for child in stack), default=None)
+
+
+def _size(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def checkpoint_activations(trunk: nn.Module) -> None:
@@ -74,7 +80,7 @@ def checkpoint_activations(trunk: nn.Module) -> None:
             with contextlib.suppress(AssertionError, ValueError):
                 getattr(part, name)(*arguments)
                 return
-    stack = _largest_stack(trunk)
+    stack = _main_stack(trunk)
     if stack is None:
         raise UsageError(
             "training.activation_checkpointing: the trunk has no set_grad_checkpointing() as those "
@@ -82,5 +88,5 @@ def checkpoint_activations(trunk: nn.Module) -> None:
             "layers (nn.Sequential or nn.ModuleList); write false."
         )
     for child in stack:
-        if [*child.parameters()]:  # others, such as a ReLU, may change their input in place
+        if _size(child):  # others, such as a ReLU, may change their input in place
             child.forward = partial(checkpoint, child.forward, **_OPTIONS)

@@ -75,6 +75,20 @@ def test_layers_of_others_are_those_of_their_largest_stack() -> None:
     assert renamed["model.blocks.1.norm1.bias"] == 0.5**2
 
 
+def test_a_stack_may_hold_a_longer_one() -> None:
+    """As of torchvision's ConvNeXt and Swin, whose blocks are all in a part of the network."""
+    blocks = nn.Sequential(*(nn.Linear(2, 2) for _ in range(3)))
+    for after in ([], [nn.LayerNorm(2)]):
+        found = by_name(nn.Sequential(blocks, *after), 0.1)
+        shift = 0.1 ** len(after)
+        assert [found[f"0.{index}.bias"] / shift for index in range(3)] == pytest.approx(
+            [0.01, 0.1, 1]
+        )
+    # A small one is not that of the trunk, however long.
+    large = nn.Linear(2, 99)
+    assert len({*by_name(nn.Sequential(large, nn.Linear(99, 2), blocks), 0.1).values()}) == 3
+
+
 def test_a_trunk_of_one_layer_has_no_layer_decay() -> None:
     with pytest.raises(UsageError, match=r"layer_decay: the trunk has no stack .*groups: "):
         layer_factors(nn.Linear(2, 2), 0.5)
