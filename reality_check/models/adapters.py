@@ -38,6 +38,8 @@ def add_adapter(
         for name, module in trunk.named_modules()
         if id(module) not in without and any(re.fullmatch(t, name) for t in adapter.targets)
     }
+    layers = [name for name, m in trunk.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
+    last = f"the last layers are {', '.join(layers[-5:]) or 'none'}"
     grouped = [name for name, module in adapted.items() if getattr(module, "groups", 1) > 1]
     if grouped:
         raise UsageError(
@@ -45,11 +47,9 @@ def add_adapter(
             "adapter can be merged; name pointwise ones only."
         )
     if not adapted:
-        layers = [name for name, m in trunk.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]
         raise UsageError(
             f"adapter.targets: no layer of {title} has a name like {' or '.join(adapter.targets)}; "
-            rf"write regular expressions for full names, such as ['.*\.conv_pw']; the last layers "
-            f"are {', '.join(layers[-5:]) or 'none'}."
+            rf"write regular expressions for full names, such as ['.*\.conv_pw']; {last}."
         )
     config = peft.LoraConfig(
         r=adapter.rank,
@@ -71,7 +71,7 @@ def add_adapter(
         raise UsageError(
             f"adapter.targets: {title} does not call {without_effect[0].partition('.lora_')[0]} "
             "but reads its weights, or does not use it, so that an adapter would change nothing; "
-            r"name other layers, such as ['.*attn\.proj']."
+            f"write regular expressions for full names of others; {last}."
         )
 
 
