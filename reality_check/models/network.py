@@ -24,7 +24,7 @@ from reality_check.config.model import Embedder, Model
 from reality_check.data.tensors import InputShape, TensorShape, example_input
 from reality_check.models import build_trunk, input_channels, weights_fingerprint
 from reality_check.models.adapters import add_adapter
-from reality_check.models.partly_frozen import ResumedTrunk, freeze_until
+from reality_check.models.partly_frozen import ResumedTrunk, freeze_until, in_evaluation
 from reality_check.utils.errors import UsageError, users_code
 
 #: Poolings by their names in a model's YAML.
@@ -266,10 +266,8 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
             f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "
             f"{type(trunk).__name__}."
         )
-    was_training = trunk.training
-    trunk.eval()
-    maps = trunk(example_input(shape))
-    trunk.train(was_training)
+    with in_evaluation(trunk):
+        maps = trunk(example_input(shape))
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__
         raise UsageError(
